@@ -1,0 +1,31 @@
+# What every target of ours shares: include root, warnings, sanitizer.
+add_library(tandem_options INTERFACE)
+target_include_directories(tandem_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(tandem_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow
+  $<$<BOOL:${TANDEM_WERROR}>:-Werror>
+  # Bits of a kernel must not depend on whether the compiler fused a multiply and an add.
+  -ffp-contract=off)
+target_compile_definitions(tandem_options INTERFACE SPDLOG_FMT_EXTERNAL)
+target_link_libraries(tandem_options INTERFACE Threads::Threads)
+if(TANDEM_SANITIZE)
+  target_compile_options(tandem_options INTERFACE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -g1)
+  target_link_options(tandem_options INTERFACE -fsanitize=${TANDEM_SANITIZE})
+endif()
+
+# tandem_test(NAME SOURCES... [LIBRARIES ...] [RANKS n...]): one GoogleTest program. With RANKS the
+# test runs under mpirun once for each n; a launch that cannot start its ranks fails.
+function(tandem_test name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES;RANKS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_link_libraries(${name} PRIVATE tandem_options tandem_test_support ${arg_LIBRARIES} GTest::gtest GTest::gmock)
+  if(arg_RANKS)
+    foreach(ranks ${arg_RANKS})
+      add_test(NAME ${name}.np${ranks} COMMAND ${CMAKE_SOURCE_DIR}/scripts/mpirun.sh ${ranks} $<TARGET_FILE:${name}>)
+      set_tests_properties(${name}.np${ranks} PROPERTIES TIMEOUT 300 PROCESSORS 2)
+    endforeach()
+  else()
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 600)
+  endif()
+endfunction()
