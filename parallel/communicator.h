@@ -1,0 +1,125 @@
+// A group of ranks that can talk, and the collectives they call. The public functions check their
+// arguments, enter the ledger, open a profiler range and call the private implementation: `local`
+// (ranks are threads of one process), `mpi` (processes), later `nccl` (GPUs).
+//
+// Every rank of a group calls the same collectives in the same order with the same counts. Sums are
+// made in rank order in the sum type (fp32 for bf16 and fp32, double for double, int64 for
+// integers) and rounded once, so their bits depend on neither message sizes nor library. A group of
+// one returns at once (out-of-place results filled) and leaves no entry in the ledger.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/device.h"
+#include "core/tensor.h"
+#include "parallel/ledger.h"
+
+namespace tandem {
+
+class Profiler;
+
+/// A collective under way. The buffers stay alive, and the result unread, until a wait. A default
+/// Work is complete. Errors of the collective surface at a wait (PeerLost for a peer that died,
+/// stalled or disagreed).
+class Work {
+ public:
+  class State {
+   public:
+    virtual ~State() = default;
+    virtual void wait(Stream& stream) = 0;
+    virtual void wait_host() = 0;
+  };
+
+  Work() = default;
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  /// What follows on `stream` starts after the collective. Blocks the host where the data lives on
+  /// the host; not where it lives on a device with real streams.
+  void wait(Stream& stream) const {
+    if (state_) {
+      state_->wait(stream);
+    }
+  }
+  /// Blocks the host until the result can be read there: for scalars and verdicts.
+  void wait_host() const {
+    if (state_) {
+      state_->wait_host();
+    }
+  }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+struct CollectiveOptions {
+  /// The collective starts after what is queued on this stream now. nullptr: the data is ready.
+  Stream* after = nullptr;
+  ReduceOp op = ReduceOp::kSum;
+  /// What the collective is for, e.g. "layers.3.fc2 g.forward"; shown in reports and traces.
+  std::string_view label = {};
+};
+
+class Communicator {
+ public:
+  /// `ranks`: the group's global ranks in order; `index`: this rank's place in it. `ledger` and
+  /// `profiler` belong to the rank and outlive the communicator; either may be nullptr.
+  Communicator(std::string name, std::vector<int> ranks, int index, Ledger* ledger,
+               Profiler* profiler);
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  const std::string& name() const { return name_; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  int index() const { return index_; }
+  const std::vector<int>& ranks() const { return ranks_; }
+
+  // All tensors must be contiguous: a strided view is refused with InternalError, never summed
+  // wrong. All of them throw InternalError for arguments that do not fit together.
+
+  /// In place: every rank's tensor becomes the reduction over ranks.
+  Work all_reduce(const Tensor& tensor, const CollectiveOptions& options);
+  /// output [size * n, ...] = the ranks' inputs [n, ...] one after another in rank order. The input
+  /// may be this rank's own part of the output.
+  Work all_gather(const Tensor& input, const Tensor& output, const CollectiveOptions& options);
+  /// output [n, ...] = this rank's part of the reduction of the inputs [size * n, ...]. The output
+  /// may be this rank's own part of the input.
+  Work reduce_scatter(const Tensor& input, const Tensor& output, const CollectiveOptions& options);
+  /// Sends send_rows[r] rows (of the first dimension) of `input`, in rank order, to rank r, and
+  /// receives receive_rows[r] rows from it into `output`. Buffers must not overlap.
+  Work all_to_all(const Tensor& input, std::span<const std::int64_t> send_rows,
+                  const Tensor& output, std::span<const std::int64_t> receive_rows,
+                  const CollectiveOptions& options);
+  /// Every rank's tensor becomes that of group index `root`.
+  Work broadcast(const Tensor& tensor, int root, const CollectiveOptions& options);
+  /// Returns (at a wait) after every rank has called it.
+  Work barrier(const CollectiveOptions& options);
+
+ private:
+  virtual Work do_all_reduce(const Tensor& tensor, const CollectiveOptions& options) = 0;
+  virtual Work do_all_gather(const Tensor& input, const Tensor& output,
+                             const CollectiveOptions& options) = 0;
+  virtual Work do_reduce_scatter(const Tensor& input, const Tensor& output,
+                                 const CollectiveOptions& options) = 0;
+  virtual Work do_all_to_all(const Tensor& input, std::span<const std::int64_t> send_rows,
+                             const Tensor& output, std::span<const std::int64_t> receive_rows,
+                             const CollectiveOptions& options) = 0;
+  virtual Work do_broadcast(const Tensor& tensor, int root, const CollectiveOptions& options) = 0;
+  virtual Work do_barrier(const CollectiveOptions& options) = 0;
+
+  void enter(Collective op, DType dtype, std::int64_t count, const CollectiveOptions& options);
+
+  std::string name_;
+  std::vector<int> ranks_;
+  int index_;
+  Ledger* ledger_;
+  Profiler* profiler_;
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,52 @@
+// How a rank comes by its communicators: a World is the rank's connection to all others, and makes
+// the communicator of any group of them. Two kinds: threads of one process, and MPI processes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+#include "parallel/communicator.h"
+
+namespace tandem {
+
+class World {
+ public:
+  virtual ~World() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// "mpi" or "local".
+  virtual std::string kind() const = 0;
+  /// Collective over the whole world, in the same order on every rank, with the group this rank is
+  /// a member of (so "tp" is called by all ranks, each with its own group). `device` is where the
+  /// tensors of this communicator live.
+  virtual std::unique_ptr<Communicator> make_group(const std::string& name,
+                                                   const std::vector<int>& ranks, Device& device,
+                                                   Ledger* ledger, Profiler* profiler) = 0;
+  /// This rank cannot go on: peers that wait for it, now or later, wake with PeerLost that carries
+  /// `why`. Where ranks are processes this ends nothing by itself: the others find out by time-out
+  /// or by the launcher.
+  virtual void abandon(const std::string& why) noexcept = 0;
+};
+
+struct WorldOptions {
+  double timeout_s = 60;  ///< a collective that takes longer throws PeerLost naming who is missing
+};
+
+/// Runs `body` on `ranks` threads, each with its World, and waits for all. A rank whose body throws
+/// abandons its world. Returns what each rank threw (nullptr where it returned).
+std::vector<std::exception_ptr> run_local_world(int ranks, const WorldOptions& options,
+                                                const std::function<void(World&)>& body);
+
+/// The processes that the launcher started. Initialises MPI (MPI_THREAD_SERIALIZED) on
+/// construction and finalises it on destruction, unless a peer was lost: then destruction leaves
+/// MPI as it is, since finalising would wait for the peer. One per process.
+std::unique_ptr<World> make_mpi_world(const WorldOptions& options);
+
+/// Ranks that mpirun, srun or another PMI launcher announces in the environment; 0 if this process
+/// was started plainly. SLURM_PROCID alone, as inside salloc, is no launcher.
+int launched_ranks();
+
+}  // namespace tandem

@@ -1,0 +1,44 @@
+// Where a step's rows come from. The trainer sees only this: all micro-batches of a step, packed
+// rows of known counts. Data ranks hold different numbers of tokens; tensor-parallel ranks of one
+// data rank see the same rows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/tensor.h"
+
+namespace tandem {
+
+/// One forward/backward. Host tensors owned by the source, valid until its next call. Rows are
+/// packed: only positions with a target are kept, then padded with target-less rows to a multiple
+/// of the row multiple, so that matmul shapes stay few and sequence parallelism divides.
+struct MicroBatch {
+  std::int64_t rows = 0;    ///< padded; may be 0
+  std::int64_t tokens = 0;  ///< rows that have a target
+  Tensor ids;       ///< mlp_lm: [rows, context] int32; slot j is the token j places back, -1 = none
+  Tensor targets;   ///< mlp_lm: [rows] int32, -1 in padding
+  Tensor row_keys;  ///< [rows] int64: sample number * seq_len + position, -1 in padding
+  Tensor input;     ///< ffn: [rows, hidden] storage type, zeros in padding
+  Tensor expected;  ///< ffn: [rows, hidden] storage type, zeros in padding
+};
+
+class DataSource {
+ public:
+  virtual ~DataSource() = default;
+
+  /// The micro-batches of the step whose first sample is number `consumed_samples` of the run.
+  /// Throws DataError for ids outside the vocabulary, with the file and place.
+  virtual std::span<const MicroBatch> fetch_step(std::int64_t consumed_samples) = 0;
+
+  /// Batches that every data rank goes through to see the whole held-out part once; the same number
+  /// on every rank, those of ranks that ran out being empty. 0 if nothing is held out.
+  virtual std::int64_t evaluation_batches() const = 0;
+  virtual const MicroBatch& fetch_evaluation(std::int64_t index) = 0;
+
+  /// For the start-up table: "text data/kjv.txt: 31102 documents, 4.2 M tokens, 29547 samples".
+  virtual std::string describe() const = 0;
+};
+
+}  // namespace tandem
