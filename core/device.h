@@ -67,8 +67,8 @@ struct Gemm {
   Tensor bias;  ///< [n], storage; absent for none; only with kOverwrite
 };
 
-/// gelu (tanh form) and relu: out [rows, n] = f(pre [rows, n]). swiglu: pre [rows, 2n] = [gate; up],
-/// out = silu(gate) * up.
+/// gelu (tanh form) and relu: out [rows, n] = f(pre [rows, n]). swiglu: pre [rows, 2n] = [gate;
+/// up], out = silu(gate) * up.
 struct ActivationForward {
   Activation kind = Activation::kGelu;
   Tensor pre, out;
@@ -118,8 +118,8 @@ struct CrossEntropyMax {
   Tensor logits, row_max;
   std::int64_t valid_columns = 0;
 };
-/// sums [rows, 2] sum type: {sum of exp(logit - row_max), target logit - row_max if the target is in
-/// this shard, else 0}.
+/// sums [rows, 2] sum type: {sum of exp(logit - row_max), target logit - row_max if the target is
+/// in this shard, else 0}.
 struct CrossEntropySums {
   Tensor logits, targets, row_max, sums;
   std::int64_t vocab_start = 0;
@@ -175,9 +175,10 @@ struct SumOfSquares {
 };
 
 /// AdamW (Loshchilov & Hutter 2019, decoupled decay): with g = grad * grad_scale,
-/// m = b1 m + (1-b1) g, v = b2 v + (1-b2) g^2, master -= lr * (m^/(sqrt(v^) + eps) + decay * master)
-/// where m^ = m / (1 - b1^update), v^ = v / (1 - b2^update). All flat, main type; `weight` (storage)
-/// receives the rounded master, and is absent where the master is itself the stored weight.
+/// m = b1 m + (1-b1) g, v = b2 v + (1-b2) g^2, master -= lr * (m^/(sqrt(v^) + eps) + decay *
+/// master) where m^ = m / (1 - b1^update), v^ = v / (1 - b2^update). All flat, main type; `weight`
+/// (storage) receives the rounded master, and is absent where the master is itself the stored
+/// weight.
 struct AdamW {
   Tensor master, m, v, grad, weight;
   double lr = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, grad_scale = 1;
@@ -192,8 +193,8 @@ struct Sgd {
 };
 
 /// Every output = the element-wise reduction of the inputs, in the order given, in the sum type of
-/// their element type (fp32 for bf16 and fp32, double for double, int64 for integers), rounded once.
-/// All contiguous, same dtype and count; an output may be one of the inputs.
+/// their element type (fp32 for bf16 and fp32, double for double, int64 for integers), rounded
+/// once. All contiguous, same dtype and count; an output may be one of the inputs.
 struct ReduceRanks {
   std::vector<Tensor> inputs;
   std::vector<Tensor> outputs;

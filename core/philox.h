@@ -70,9 +70,9 @@ TANDEM_HOST_DEVICE inline PhiloxBlock dropout_draws(std::uint64_t seed, std::uin
   key.k0 ^= update * 0x9E3779B9u;
   key.k1 += update;
   const auto row = static_cast<std::uint64_t>(row_key);
-  return philox4x32(key, {{static_cast<std::uint32_t>(row),
-                           static_cast<std::uint32_t>(row >> 32) ^ (layer << 16), quad,
-                           static_cast<std::uint32_t>(RandomUse::kDropout)}});
+  return philox4x32(
+      key, {{static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(row >> 32) ^ (layer << 16),
+             quad, static_cast<std::uint32_t>(RandomUse::kDropout)}});
 }
 
 /// Normal deviates by Box-Muller, in double on the host only: rounded once and copied to devices,

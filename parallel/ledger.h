@@ -41,7 +41,8 @@ struct LedgerEntry {
   std::uint64_t sequence = 0;  ///< per group, from 0
   Collective op = Collective::kBarrier;
   DType dtype = DType::kU8;
-  std::int64_t count = 0;  ///< elements of this rank's tensor (all_gather, reduce_scatter: of the shard)
+  std::int64_t count =
+      0;  ///< elements of this rank's tensor (all_gather, reduce_scatter: of the shard)
   Label label;
 
   /// "tp#124 all_reduce fp32 x 2048 `layers.2.fc2 g.forward`"

@@ -64,7 +64,8 @@ class ReduceFromTensorParallel {
 /// dimension needs `scratch` [size, rows, n]; `device` unpacks on `options.after`, which is needed.
 class GatherFromTensorParallel {
  public:
-  GatherFromTensorParallel(Communicator& group, Device& device) : group_(&group), device_(&device) {}
+  GatherFromTensorParallel(Communicator& group, Device& device)
+      : group_(&group), device_(&device) {}
   OperatorResult forward(const Tensor& x, const Tensor& out, const Tensor& scratch,
                          const CollectiveOptions& options) const;
   /// This rank's columns of d_y, copied to out [rows, n].
@@ -80,7 +81,8 @@ class GatherFromTensorParallel {
 class ScatterToTensorParallel {
  public:
   ScatterToTensorParallel(Communicator& group, Device& device) : group_(&group), device_(&device) {}
-  OperatorResult forward(const Tensor& x, const Tensor& out, const CollectiveOptions& options) const;
+  OperatorResult forward(const Tensor& x, const Tensor& out,
+                         const CollectiveOptions& options) const;
   OperatorResult backward(const Tensor& d_y, const Tensor& out, const Tensor& scratch,
                           const CollectiveOptions& options) const;
 
@@ -94,7 +96,8 @@ class ScatterToTensorParallel {
 class GatherFromSequenceParallel {
  public:
   explicit GatherFromSequenceParallel(Communicator& group) : group_(&group) {}
-  OperatorResult forward(const Tensor& x, const Tensor& out, const CollectiveOptions& options) const;
+  OperatorResult forward(const Tensor& x, const Tensor& out,
+                         const CollectiveOptions& options) const;
   OperatorResult backward(const Tensor& d_y, const Tensor& out,
                           const CollectiveOptions& options) const;
 
@@ -106,7 +109,8 @@ class GatherFromSequenceParallel {
 class ReduceScatterToSequenceParallel {
  public:
   explicit ReduceScatterToSequenceParallel(Communicator& group) : group_(&group) {}
-  OperatorResult forward(const Tensor& x, const Tensor& out, const CollectiveOptions& options) const;
+  OperatorResult forward(const Tensor& x, const Tensor& out,
+                         const CollectiveOptions& options) const;
   OperatorResult backward(const Tensor& d_y, const Tensor& out,
                           const CollectiveOptions& options) const;
 

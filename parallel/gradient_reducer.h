@@ -1,0 +1,59 @@
+// Sums main gradients over the data ranks, one collective per bucket and step. The protocol of a
+// step: backward of every micro-batch calls ready() for each parameter once its main gradient is
+// complete; all but the last run under a NoSync, where ready() does nothing; in the last one a
+// bucket's all-reduce starts as soon as all its parameters are ready; finish() waits for all.
+// Gradients are summed, never averaged: each token's share of the loss was divided by the step's
+// token count before the first backward.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "parallel/communicator.h"
+#include "parallel/parameter.h"
+
+namespace tandem {
+
+class GradientReducer {
+ public:
+  /// `data_parallel`, `store` (already allocated) and `compute` outlive the reducer.
+  GradientReducer(const ParameterStore& store, Communicator& data_parallel, Stream& compute);
+
+  /// While one lives, gradients only accumulate. Nests: the outermost decides.
+  class NoSync {
+   public:
+    explicit NoSync(GradientReducer& reducer) : reducer_(&reducer) { ++reducer_->no_sync_; }
+    ~NoSync() { --reducer_->no_sync_; }
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    GradientReducer* reducer_;
+  };
+
+  /// What is queued on the compute stream now completes the gradient of `parameter`.
+  void ready(const Parameter& parameter);
+  /// The compute stream waits for every bucket. Throws InternalError if a parameter was never
+  /// ready, or twice, since the last finish(): its gradient would be unsummed or stale.
+  void finish();
+  /// Forgets what was ready: after an exception in mid-step.
+  void reset();
+
+ private:
+  struct Pending {
+    const GradientBucket* bucket;
+    std::string label;
+    std::size_t missing;
+    Work work;
+  };
+
+  Communicator* group_;
+  Stream* compute_;
+  std::vector<Pending> pending_;
+  std::unordered_map<const Parameter*, std::size_t> bucket_of_;
+  int no_sync_ = 0;
+};
+
+}  // namespace tandem
