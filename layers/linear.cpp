@@ -1,0 +1,96 @@
+#include "layers/linear.h"
+
+namespace tandem {
+
+namespace {
+
+void weight_gradient(const Pass& pass, const Parameter& weight, const Tensor& d_y,
+                     const Tensor& x) {
+  pass.device().gemm(
+      pass.compute(),
+      {.a = d_y, .b = x, .c = weight.main_grad, .transpose_a = true, .write = pass.write});
+  pass.ready(weight);
+}
+
+void bias_gradient(const Pass& pass, const Parameter& bias, const Tensor& d_y) {
+  pass.device().column_sum(pass.compute(), {.x = d_y, .out = bias.main_grad, .write = pass.write});
+  pass.ready(bias);
+}
+
+}  // namespace
+
+ColumnParallelLinear::ColumnParallelLinear(ParameterStore& store, const LinearOptions& options)
+    : weight_(&store.add({.name = options.name + ".weight",
+                          .shape = {options.out, options.in},
+                          .cut_dimension = 0,
+                          .parts = options.parts,
+                          .init_std = options.init_std,
+                          .block = options.block})) {
+  if (options.bias) {
+    bias_ = &store.add({.name = options.name + ".bias",
+                        .shape = {options.out},
+                        .cut_dimension = 0,
+                        .parts = options.parts});
+  }
+}
+
+void ColumnParallelLinear::forward(const Pass& pass, Context& context, const Tensor& x,
+                                   const Tensor& y) const {
+  context.input = x;
+  pass.device().gemm(pass.compute(), {.a = x,
+                                      .b = weight_->weight,
+                                      .c = y,
+                                      .transpose_b = true,
+                                      .bias = bias_ == nullptr ? Tensor() : bias_->weight});
+}
+
+void ColumnParallelLinear::backward_input(const Pass& pass, const Tensor& d_y,
+                                          const Tensor& d_x) const {
+  pass.device().gemm(pass.compute(), {.a = d_y, .b = weight_->weight, .c = d_x});
+}
+
+void ColumnParallelLinear::backward_weight(const Pass& pass, const Context& context,
+                                           const Tensor& d_y) const {
+  weight_gradient(pass, *weight_, d_y, context.input);
+  if (bias_ != nullptr) {
+    bias_gradient(pass, *bias_, d_y);
+  }
+}
+
+RowParallelLinear::RowParallelLinear(ParameterStore& store, const LinearOptions& options,
+                                     bool partial_bias_gradient)
+    : weight_(&store.add({.name = options.name + ".weight",
+                          .shape = {options.out, options.in},
+                          .cut_dimension = 1,
+                          .init_std = options.init_std,
+                          .block = options.block})) {
+  if (options.bias) {
+    bias_ = &store.add({.name = options.name + ".bias",
+                        .shape = {options.out},
+                        .partial_gradient = partial_bias_gradient});
+  }
+}
+
+void RowParallelLinear::forward(const Pass& pass, Context& context, const Tensor& x,
+                                const Tensor& y) const {
+  context.input = x;
+  pass.device().gemm(pass.compute(), {.a = x, .b = weight_->weight, .c = y, .transpose_b = true});
+}
+
+void RowParallelLinear::backward_input(const Pass& pass, const Tensor& d_y,
+                                       const Tensor& d_x) const {
+  pass.device().gemm(pass.compute(), {.a = d_y, .b = weight_->weight, .c = d_x});
+}
+
+void RowParallelLinear::backward_weight(const Pass& pass, const Context& context,
+                                        const Tensor& d_y) const {
+  weight_gradient(pass, *weight_, d_y, context.input);
+}
+
+void RowParallelLinear::backward_bias(const Pass& pass, const Tensor& d_y) const {
+  if (bias_ != nullptr) {
+    bias_gradient(pass, *bias_, d_y);
+  }
+}
+
+}  // namespace tandem

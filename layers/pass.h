@@ -1,0 +1,35 @@
+// One micro-batch going through the network: what every layer's forward and backward needs to know
+// about it, beside the rank itself.
+#pragma once
+
+#include <cstdint>
+
+#include "core/device.h"
+#include "parallel/gradient_reducer.h"
+#include "parallel/rank_context.h"
+
+namespace tandem {
+
+struct Pass {
+  RankContext* rank = nullptr;
+  /// Rows of the micro-batch on every tensor-parallel rank; a multiple of tp, may be 0.
+  std::int64_t rows = 0;
+  /// [rows] int64 on the device; keys of dropout's draws.
+  Tensor row_keys;
+  /// Dropout of this step; p = 0 in evaluation.
+  Dropout dropout;
+  /// The first micro-batch of a step overwrites main gradients, later ones add.
+  Write write = Write::kOverwrite;
+  /// Told when a main gradient is complete; nullptr in evaluation.
+  GradientReducer* reducer = nullptr;
+
+  Device& device() const { return *rank->device; }
+  Stream& compute() const { return *rank->compute; }
+  void ready(const Parameter& parameter) const {
+    if (reducer != nullptr) {
+      reducer->ready(parameter);
+    }
+  }
+};
+
+}  // namespace tandem
