@@ -24,8 +24,8 @@ namespace tandem {
 class Profiler;
 
 /// A collective under way. The buffers stay alive, and the result unread, until a wait. A default
-/// Work is complete. Errors of the collective surface at a wait (PeerLost for a peer that died,
-/// stalled or disagreed).
+/// Work is complete. Errors of the collective (PeerLost for a peer that died, stalled or disagreed)
+/// surface at the call or at a wait.
 class Work {
  public:
   class State {
@@ -56,6 +56,9 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
+/// A Work that is done when what is queued on `stream` now is done.
+Work work_after(Device& device, Stream& stream);
+
 struct CollectiveOptions {
   /// The collective starts after what is queued on this stream now. nullptr: the data is ready.
   Stream* after = nullptr;
@@ -66,9 +69,10 @@ struct CollectiveOptions {
 
 class Communicator {
  public:
-  /// `ranks`: the group's global ranks in order; `index`: this rank's place in it. `ledger` and
-  /// `profiler` belong to the rank and outlive the communicator; either may be nullptr.
-  Communicator(std::string name, std::vector<int> ranks, int index, Ledger* ledger,
+  /// `ranks`: the group's global ranks in order; `index`: this rank's place in it; `device`: where
+  /// its tensors live. `ledger` and `profiler` belong to the rank and may be nullptr. All three
+  /// outlive the communicator.
+  Communicator(std::string name, std::vector<int> ranks, int index, Device& device, Ledger* ledger,
                Profiler* profiler);
   virtual ~Communicator() = default;
   Communicator(const Communicator&) = delete;
@@ -100,7 +104,15 @@ class Communicator {
   /// Returns (at a wait) after every rank has called it.
   Work barrier(const CollectiveOptions& options);
 
+ protected:
+  Device& device() const { return *device_; }
+  /// The group's own stream, for what an implementation queues.
+  Stream& stream() const { return *stream_; }
+  /// The collective that is being issued.
+  const LedgerEntry& current() const { return current_; }
+
  private:
+  // Called with checked arguments in groups of two or more.
   virtual Work do_all_reduce(const Tensor& tensor, const CollectiveOptions& options) = 0;
   virtual Work do_all_gather(const Tensor& input, const Tensor& output,
                              const CollectiveOptions& options) = 0;
@@ -113,13 +125,17 @@ class Communicator {
   virtual Work do_barrier(const CollectiveOptions& options) = 0;
 
   void enter(Collective op, DType dtype, std::int64_t count, const CollectiveOptions& options);
+  Work copy_alone(const Tensor& from, const Tensor& to, const CollectiveOptions& options);
 
   std::string name_;
   std::vector<int> ranks_;
   int index_;
+  Device* device_;
+  std::unique_ptr<Stream> stream_;
   Ledger* ledger_;
   Profiler* profiler_;
   std::uint64_t sequence_ = 0;
+  LedgerEntry current_;
 };
 
 }  // namespace tandem

@@ -1,0 +1,176 @@
+#include "parallel/communicator.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/profiler.h"
+
+namespace tandem {
+
+namespace {
+
+class EventWork final : public Work::State {
+ public:
+  explicit EventWork(std::unique_ptr<Event> event) : event_(std::move(event)) {}
+  void wait(Stream& stream) override { stream.wait(*event_); }
+  void wait_host() override { event_->synchronize(); }
+
+ private:
+  std::unique_ptr<Event> event_;
+};
+
+void check(const Tensor& tensor) {
+  ensure(!tensor.absent(), "a collective needs a tensor");
+  ensure(tensor.is_contiguous(), "a collective takes contiguous tensors only, and this is strided");
+  ensure(tensor.data != nullptr || tensor.numel() == 0, "a collective's tensor has no memory");
+}
+
+/// `part` is the place of the smaller buffer inside the larger where they may share memory.
+bool apart_or_at(const Tensor& whole, const Tensor& part, std::int64_t place) {
+  const std::byte* at = whole.data + place * static_cast<std::int64_t>(size_of(whole.dtype));
+  return part.data == at || part.data + part.bytes() <= whole.data ||
+         whole.data + whole.bytes() <= part.data;
+}
+
+std::int64_t row_elements(const Tensor& tensor) {
+  std::int64_t elements = 1;
+  for (int i = 1; i < tensor.rank(); ++i) {
+    elements *= tensor.dim(i);
+  }
+  return elements;
+}
+
+std::string_view range_name(Collective op, const CollectiveOptions& options) {
+  return options.label.empty() ? name_of(op) : options.label;
+}
+
+void check_rows(const Tensor& tensor, std::span<const std::int64_t> rows, int size) {
+  ensure(rows.size() == static_cast<std::size_t>(size), "all_to_all needs a row count per rank");
+  ensure(std::all_of(rows.begin(), rows.end(), [](std::int64_t n) { return n >= 0; }),
+         "all_to_all's row counts cannot be negative");
+  ensure(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) == tensor.dim(0),
+         "all_to_all's row counts do not add up to the tensor's rows");
+}
+
+}  // namespace
+
+Work work_after(Device& device, Stream& stream) {
+  auto event = device.make_event();
+  stream.record(*event);
+  return Work(std::make_shared<EventWork>(std::move(event)));
+}
+
+Communicator::Communicator(std::string name, std::vector<int> ranks, int index, Device& device,
+                           Ledger* ledger, Profiler* profiler)
+    : name_(std::move(name)),
+      ranks_(std::move(ranks)),
+      index_(index),
+      device_(&device),
+      stream_(device.make_stream("communication " + name_)),
+      ledger_(ledger),
+      profiler_(profiler) {
+  ensure(index >= 0 && index < size(), "a rank makes only groups that it is a member of");
+}
+
+Work Communicator::all_reduce(const Tensor& tensor, const CollectiveOptions& options) {
+  check(tensor);
+  if (size() == 1) {
+    return {};
+  }
+  const ProfileRange range(profiler_, range_name(Collective::kAllReduce, options));
+  enter(Collective::kAllReduce, tensor.dtype, tensor.numel(), options);
+  return do_all_reduce(tensor, options);
+}
+
+Work Communicator::all_gather(const Tensor& input, const Tensor& output,
+                              const CollectiveOptions& options) {
+  check(input);
+  check(output);
+  ensure(input.dtype == output.dtype, "all_gather's tensors differ in type");
+  ensure(output.numel() == size() * input.numel(), "all_gather's output is not size * input");
+  ensure(apart_or_at(output, input, index_ * input.numel()),
+         "all_gather's input overlaps another rank's part of the output");
+  if (size() == 1) {
+    return copy_alone(input, output, options);
+  }
+  const ProfileRange range(profiler_, range_name(Collective::kAllGather, options));
+  enter(Collective::kAllGather, input.dtype, input.numel(), options);
+  return do_all_gather(input, output, options);
+}
+
+Work Communicator::reduce_scatter(const Tensor& input, const Tensor& output,
+                                  const CollectiveOptions& options) {
+  check(input);
+  check(output);
+  ensure(input.dtype == output.dtype, "reduce_scatter's tensors differ in type");
+  ensure(input.numel() == size() * output.numel(), "reduce_scatter's input is not size * output");
+  ensure(apart_or_at(input, output, index_ * output.numel()),
+         "reduce_scatter's output overlaps another rank's part of the input");
+  if (size() == 1) {
+    return copy_alone(input, output, options);
+  }
+  const ProfileRange range(profiler_, range_name(Collective::kReduceScatter, options));
+  enter(Collective::kReduceScatter, output.dtype, output.numel(), options);
+  return do_reduce_scatter(input, output, options);
+}
+
+Work Communicator::all_to_all(const Tensor& input, std::span<const std::int64_t> send_rows,
+                              const Tensor& output, std::span<const std::int64_t> receive_rows,
+                              const CollectiveOptions& options) {
+  check(input);
+  check(output);
+  check_rows(input, send_rows, size());
+  check_rows(output, receive_rows, size());
+  ensure(input.dtype == output.dtype && row_elements(input) == row_elements(output),
+         "all_to_all's tensors differ in type or row length");
+  ensure(input.numel() == 0 || output.numel() == 0 || input.data != output.data,
+         "all_to_all's buffers overlap");
+  if (size() == 1) {
+    ensure(input.numel() == output.numel(), "all_to_all to oneself sends what it receives");
+    return copy_alone(input, output, options);
+  }
+  const ProfileRange range(profiler_, range_name(Collective::kAllToAll, options));
+  enter(Collective::kAllToAll, input.dtype, input.numel(), options);
+  return do_all_to_all(input, send_rows, output, receive_rows, options);
+}
+
+Work Communicator::broadcast(const Tensor& tensor, int root, const CollectiveOptions& options) {
+  check(tensor);
+  ensure(root >= 0 && root < size(), "broadcast from a rank outside the group");
+  if (size() == 1) {
+    return {};
+  }
+  const ProfileRange range(profiler_, range_name(Collective::kBroadcast, options));
+  enter(Collective::kBroadcast, tensor.dtype, tensor.numel(), options);
+  return do_broadcast(tensor, root, options);
+}
+
+Work Communicator::barrier(const CollectiveOptions& options) {
+  if (size() == 1) {
+    return {};
+  }
+  const ProfileRange range(profiler_, range_name(Collective::kBarrier, options));
+  enter(Collective::kBarrier, DType::kU8, 0, options);
+  return do_barrier(options);
+}
+
+void Communicator::enter(Collective op, DType dtype, std::int64_t count,
+                         const CollectiveOptions& options) {
+  current_ = {Label(name_), sequence_++, op, dtype, count, Label(options.label)};
+  if (ledger_ != nullptr) {
+    ledger_->add(current_);
+  }
+}
+
+Work Communicator::copy_alone(const Tensor& from, const Tensor& to,
+                              const CollectiveOptions& options) {
+  if (from.numel() == 0 || from.data == to.data) {
+    return {};
+  }
+  Stream& on = options.after != nullptr ? *options.after : *stream_;
+  device_->copy(on, from.flat(), to.flat());
+  return work_after(*device_, on);
+}
+
+}  // namespace tandem
