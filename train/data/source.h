@@ -4,12 +4,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "core/tensor.h"
 
 namespace tandem {
+
+struct Config;
+struct Layout;
 
 /// One forward/backward. Host tensors owned by the source, valid until its next call. Rows are
 /// packed: only positions with a target are kept, then padded with target-less rows to a multiple
@@ -40,5 +44,24 @@ class DataSource {
   /// For the start-up table: "text data/kjv.txt: 31102 documents, 4.2 M tokens, 29547 samples".
   virtual std::string describe() const = 0;
 };
+
+/// What make_data_source needs to know beyond the config.
+struct SourceOptions {
+  DType storage = DType::kF32;  ///< ffn: element type of input and expected
+  int threads = 1;              ///< ffn: generate with that many
+  /// mlp_lm: a row for every position, with or without a target. Only to show that it makes no
+  /// difference.
+  bool keep_masked_rows = false;
+};
+
+/// The samples that `config` names, cut for the rank of `layout` by its data rank alone. Everything
+/// is opened and checked here: throws DataError with the file, what was found and what to do.
+std::unique_ptr<DataSource> make_data_source(const Config& config, const Layout& layout,
+                                             const SourceOptions& options = {});
+
+/// Rows of a micro-batch are padded to a multiple of this: lcm(64, tp).
+std::int64_t row_multiple(const Config& config);
+/// Rows of the fullest micro-batch, padding included: what buffers and the arena are sized for.
+std::int64_t max_rows(const Config& config);
 
 }  // namespace tandem

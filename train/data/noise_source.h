@@ -1,0 +1,41 @@
+// Rows of the bare stack (model.kind: ffn): input and expected output are normal deviates from the
+// counter generator, new ones for every sample of the run, so that every rank of a data rank and
+// every layout sees the same numbers without reading anything.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "parallel/layout.h"
+#include "train/config.h"
+#include "train/data/source.h"
+
+namespace tandem {
+
+class NoiseSource final : public DataSource {
+ public:
+  /// `storage` is the element type of input and expected; `threads` generate them.
+  NoiseSource(const Config& config, const Layout& layout, DType storage, int threads);
+
+  std::span<const MicroBatch> fetch_step(std::int64_t consumed_samples) override;
+  /// Nothing is held out: every sample is new.
+  std::int64_t evaluation_batches() const override { return 0; }
+  const MicroBatch& fetch_evaluation(std::int64_t index) override;
+  std::string describe() const override;
+
+ private:
+  struct Buffers {
+    std::vector<std::byte> input, expected;
+    std::vector<std::int64_t> row_keys;
+  };
+
+  std::uint64_t seed_;
+  TrainConfig train_;
+  Layout layout_;
+  std::int64_t seq_len_, hidden_;
+  int threads_;
+  std::vector<Buffers> buffers_;
+  std::vector<MicroBatch> step_;
+};
+
+}  // namespace tandem

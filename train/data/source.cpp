@@ -1,0 +1,44 @@
+#include "train/data/source.h"
+
+#include <numeric>
+
+#include "train/data/noise_source.h"
+#include "train/data/synthetic.h"
+#include "train/data/text.h"
+#include "train/data/token_source.h"
+
+namespace tandem {
+namespace {
+
+std::unique_ptr<TokenStore> open_tokens(const Config& config) {
+  switch (config.data.format) {
+    case DataFormat::kText:
+      return std::make_unique<TextTokens>(config.data.path, config.model.vocab_size);
+    case DataFormat::kSynthetic:
+      return std::make_unique<SyntheticTokens>(config.seed, config.model.vocab_size,
+                                               config.data.seq_len);
+  }
+  throw InternalError("unknown data format");
+}
+
+}  // namespace
+
+std::int64_t row_multiple(const Config& config) {
+  return std::lcm<std::int64_t>(64, config.parallel.tp);
+}
+
+std::int64_t max_rows(const Config& config) {
+  const std::int64_t multiple = row_multiple(config);
+  return (config.train.micro_batch * config.data.seq_len + multiple - 1) / multiple * multiple;
+}
+
+std::unique_ptr<DataSource> make_data_source(const Config& config, const Layout& layout,
+                                             const SourceOptions& options) {
+  if (config.model.kind == ModelKind::kFfn) {
+    return std::make_unique<NoiseSource>(config, layout, options.storage, options.threads);
+  }
+  auto corpus = std::make_unique<Corpus>(open_tokens(config), config.data, config.model.vocab_size);
+  return std::make_unique<TokenSource>(std::move(corpus), config, layout, options.keep_masked_rows);
+}
+
+}  // namespace tandem
