@@ -14,6 +14,8 @@ struct ScheduleConfig {
   std::int64_t stable_steps = 0;   ///< wsd only: updates at base after the warm-up
   std::int64_t decay_steps = 200;  ///< the update (not a length) at which min_lr is reached; 0 = never
   double min_lr = 1e-4;
+
+  bool operator==(const ScheduleConfig&) const = default;
 };
 
 /// The rate of update `update` (from 1). Linear and cosine fall from `base` at the end of the

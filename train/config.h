@@ -30,12 +30,15 @@ struct ParallelConfig {
   int zero = 0;
   CommChoice comm = CommChoice::kAuto;
   double timeout_s = 60;
+
+  bool operator==(const ParallelConfig&) const = default;
 };
 
 struct ModelConfig {
   ModelKind kind = ModelKind::kMlpLm;
   std::int64_t vocab_size = 256;  ///< mlp_lm only
-  std::int64_t context = 16;      ///< mlp_lm only: tokens of history each position sees, itself included
+  /// mlp_lm only: tokens of history each position sees, itself included.
+  std::int64_t context = 16;
   std::int64_t hidden = 256;
   std::int64_t ffn = 1024;
   std::int64_t layers = 4;
@@ -44,6 +47,8 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   bool bias = true;
   double dropout = 0.0;
+
+  bool operator==(const ModelConfig&) const = default;
 };
 
 struct DataConfig {
@@ -53,6 +58,8 @@ struct DataConfig {
   Documents documents = Documents::kPadded;
   bool shuffle = true;
   double valid_fraction = 0.05;
+
+  bool operator==(const DataConfig&) const = default;
 };
 
 struct TrainConfig {
@@ -62,6 +69,8 @@ struct TrainConfig {
   double clip_grad_norm = 1.0;     ///< 0 = off
   std::int64_t eval_every = 50;    ///< 0 = never
   std::int64_t max_skipped = 10;
+
+  bool operator==(const TrainConfig&) const = default;
 };
 
 struct OptimConfig {
@@ -72,22 +81,30 @@ struct OptimConfig {
   double weight_decay = 0.1;
   double momentum = 0.9;  ///< sgd only
   ScheduleConfig schedule;
+
+  bool operator==(const OptimConfig&) const = default;
 };
 
 struct CheckpointConfig {
   std::int64_t every = 0;
   std::int64_t keep = 2;
   std::string resume = "auto";  ///< auto | never | a path
+
+  bool operator==(const CheckpointConfig&) const = default;
 };
 
 struct LogConfig {
   std::int64_t every = 10;
   std::string dir = "runs";
+
+  bool operator==(const LogConfig&) const = default;
 };
 
 struct ProfileConfig {
   bool nvtx = true;
   bool trace = false;
+
+  bool operator==(const ProfileConfig&) const = default;
 };
 
 struct Config {
@@ -105,6 +122,8 @@ struct Config {
   LogConfig log;
   ProfileConfig profile;
 
+  bool operator==(const Config&) const = default;
+
   int world() const { return parallel.tp * parallel.dp; }
   /// Micro-batches per step.
   std::int64_t accumulation() const {
@@ -117,21 +136,27 @@ struct Config {
 /// by the caller (which knows the whole command line).
 struct ConfigSource {
   std::string file;  ///< a bare name is also sought in configs/, with and without .yaml
-  std::vector<std::string> overrides;  ///< "key.path=value", the value is YAML
+  /// Each "key.path=value", the value being YAML; a map sets the keys it names, null unsets. The
+  /// last one wins.
+  std::vector<std::string> overrides;
   std::optional<int> launched_ranks;
 };
 
 /// Reads, resolves and validates. Throws ConfigError whose text starts with `file:line:column` (or
-/// `--set` and its text) and the key path.
+/// `--set` and its text, or the file alone for a default) and the key path.
 Config load_config(const ConfigSource& source);
+
+/// The same for text already in memory; `source.file` is only its name.
+Config parse_config(std::string_view text, const ConfigSource& source);
 
 /// The resolved config as YAML text; load_config of it gives the same Config.
 std::string to_yaml(const Config& config);
 
-/// Every key path of the schema in order, e.g. "optim.schedule.kind", with its default and one line
-/// of help; the source of `--help` hints, suggestions and the completeness test.
+/// Every key path of the schema in order, e.g. "optim.schedule.kind", with its type, default and
+/// one line of help; the source of `--help` hints, suggestions and the completeness test.
 struct ConfigKey {
   std::string path;
+  std::string type;  ///< e.g. "integer >= 1"
   std::string default_text;
   std::string help;
 };
