@@ -12,7 +12,8 @@ struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::kCosine;
   std::int64_t warmup_steps = 20;  ///< linear from base/warmup at update 1 to base at update warmup
   std::int64_t stable_steps = 0;   ///< wsd only: updates at base after the warm-up
-  std::int64_t decay_steps = 200;  ///< the update (not a length) at which min_lr is reached; 0 = never
+  std::int64_t decay_steps =
+      200;  ///< the update (not a length) at which min_lr is reached; 0 = never
   double min_lr = 1e-4;
 
   bool operator==(const ScheduleConfig&) const = default;

@@ -1,0 +1,58 @@
+#include "optim/optimizer.h"
+
+#include "parallel/parameter.h"
+
+namespace tandem {
+
+namespace {
+
+/// What receives the rounded master; absent where the master is the stored weight.
+Tensor storage_copy(const ParameterRange& range) {
+  return range.weight.data == range.master.data ? Tensor() : range.weight;
+}
+
+void update_range(Device& device, Stream& stream, const ParameterRange& range,
+                  const OptimizerOptions& options, double weight_decay,
+                  const UpdateArguments& arguments) {
+  if (options.kind == OptimizerKind::kAdamW) {
+    device.adamw(stream, {.master = range.master,
+                          .m = range.exp_avg,
+                          .v = range.exp_avg_sq,
+                          .grad = range.main_grad,
+                          .weight = storage_copy(range),
+                          .lr = arguments.lr,
+                          .beta1 = options.betas[0],
+                          .beta2 = options.betas[1],
+                          .eps = options.eps,
+                          .weight_decay = weight_decay,
+                          .grad_scale = arguments.grad_scale,
+                          .update = arguments.update});
+  } else {
+    device.sgd(stream, {.master = range.master,
+                        .buffer = range.exp_avg,
+                        .grad = range.main_grad,
+                        .weight = storage_copy(range),
+                        .lr = arguments.lr,
+                        .momentum = options.momentum,
+                        .weight_decay = weight_decay,
+                        .grad_scale = arguments.grad_scale,
+                        .update = arguments.update});
+  }
+}
+
+}  // namespace
+
+int optimizer_moments(const OptimizerOptions& options) {
+  if (options.kind == OptimizerKind::kAdamW) {
+    return 2;
+  }
+  return options.momentum == 0.0 ? 0 : 1;
+}
+
+void update_parameters(Device& device, Stream& stream, const ParameterStore& store,
+                       const OptimizerOptions& options, const UpdateArguments& arguments) {
+  update_range(device, stream, store.matrices(), options, options.weight_decay, arguments);
+  update_range(device, stream, store.vectors(), options, 0.0, arguments);
+}
+
+}  // namespace tandem
