@@ -10,39 +10,54 @@
 namespace tandem {
 namespace {
 
+constexpr std::int64_t kPoolSize = 1 << 16;
+constexpr std::int64_t kPicksPerDraw = 8;  // 128 bits in picks of 16
 // Streams of RandomUse::kSynthetic; the synthetic corpus uses others.
 constexpr std::uint32_t kInputStream = 16;
 constexpr std::uint32_t kExpectedStream = 17;
+constexpr std::uint32_t kPoolStream = 18;
 
-/// Rows [begin, end) of `out` [rows, hidden]: column c of a row is normal c % 4 of block
-/// key * ceil(hidden / 4) + c / 4.
 template <typename T>
-void fill_rows(std::uint64_t seed, std::uint32_t stream, const std::int64_t* keys,
+void fill_pool(std::uint64_t seed, T* pool) {
+  for (std::int64_t i = 0; i < kPoolSize; i += 4) {
+    const auto normals =
+        philox_normals(seed, RandomUse::kSynthetic, kPoolStream, static_cast<std::uint64_t>(i / 4));
+    std::transform(normals.begin(), normals.end(), pool + i,
+                   [](double normal) { return static_cast<T>(normal); });
+  }
+}
+
+/// Rows [begin, end) of `out` [rows, hidden]: column c of a row takes pick c % 8 of block
+/// key * ceil(hidden / 8) + c / 8.
+template <typename T>
+void fill_rows(std::uint64_t seed, std::uint32_t stream, const T* pool, const std::int64_t* keys,
                std::int64_t begin, std::int64_t end, const Tensor& out) {
   const std::int64_t hidden = out.dim(1);
-  const std::int64_t quads = (hidden + 3) / 4;
+  const std::int64_t draws = (hidden + kPicksPerDraw - 1) / kPicksPerDraw;
   for (std::int64_t r = begin; r < end; ++r) {
     T* const row = out.as<T>() + r * hidden;
-    for (std::int64_t quad = 0; quad < quads; ++quad) {
-      const auto normals = philox_normals(seed, RandomUse::kSynthetic, stream,
-                                          static_cast<std::uint64_t>(keys[r] * quads + quad));
-      const std::int64_t columns = std::min<std::int64_t>(4, hidden - 4 * quad);
+    for (std::int64_t d = 0; d < draws; ++d) {
+      const PhiloxBlock draw = philox_draw(seed, RandomUse::kSynthetic, stream,
+                                           static_cast<std::uint64_t>(keys[r] * draws + d));
+      const std::int64_t first = d * kPicksPerDraw;
+      const std::int64_t columns = std::min(kPicksPerDraw, hidden - first);
       for (std::int64_t c = 0; c < columns; ++c) {
-        row[4 * quad + c] = static_cast<T>(normals[static_cast<std::size_t>(c)]);
+        row[first + c] = pool[(draw.x[c / 2] >> (16 * (c % 2))) & 0xffffu];
       }
     }
   }
 }
 
-void fill_rows(std::uint64_t seed, std::uint32_t stream, const std::int64_t* keys,
-               std::int64_t begin, std::int64_t end, const Tensor& out) {
-  switch (out.dtype) {
+/// Calls f with a null pointer of the element type.
+template <typename F>
+void with_type(DType type, const F& f) {
+  switch (type) {
     case DType::kF64:
-      return fill_rows<double>(seed, stream, keys, begin, end, out);
+      return f(static_cast<double*>(nullptr));
     case DType::kF32:
-      return fill_rows<float>(seed, stream, keys, begin, end, out);
+      return f(static_cast<float*>(nullptr));
     case DType::kBF16:
-      return fill_rows<BFloat16>(seed, stream, keys, begin, end, out);
+      return f(static_cast<BFloat16*>(nullptr));
     default:
       throw InternalError("input and expected output are floating-point");
   }
@@ -59,6 +74,9 @@ NoiseSource::NoiseSource(const Config& config, const Layout& layout, DType stora
       threads_(threads),
       buffers_(static_cast<std::size_t>(config.accumulation())),
       step_(buffers_.size()) {
+  pool_.resize(static_cast<std::size_t>(kPoolSize) * size_of(storage));
+  with_type(storage, [&]<typename T>(T*) { fill_pool(seed_, reinterpret_cast<T*>(pool_.data())); });
+
   const std::int64_t rows = max_rows(config);
   const auto bytes = static_cast<std::size_t>(rows * hidden_) * size_of(storage);
   for (std::size_t m = 0; m < buffers_.size(); ++m) {
@@ -85,11 +103,14 @@ std::span<const MicroBatch> NoiseSource::fetch_step(std::int64_t consumed_sample
     for (std::int64_t r = 0; r < batch.tokens; ++r) {
       keys[r] = positions.first * seq_len_ + r;
     }
-    parallel_for(parallel_parts(threads_, batch.tokens, 1), batch.tokens, 1,
-                 [&](std::int64_t begin, std::int64_t end, int) {
-                   fill_rows(seed_, kInputStream, keys, begin, end, batch.input);
-                   fill_rows(seed_, kExpectedStream, keys, begin, end, batch.expected);
-                 });
+    with_type(batch.input.dtype, [&]<typename T>(T*) {
+      const auto* pool = reinterpret_cast<const T*>(pool_.data());
+      parallel_for(parallel_parts(threads_, batch.tokens, 1), batch.tokens, 1,
+                   [&](std::int64_t begin, std::int64_t end, int) {
+                     fill_rows(seed_, kInputStream, pool, keys, begin, end, batch.input);
+                     fill_rows(seed_, kExpectedStream, pool, keys, begin, end, batch.expected);
+                   });
+    });
   }
   return step_;
 }
