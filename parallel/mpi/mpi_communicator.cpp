@@ -1,0 +1,337 @@
+#include "parallel/mpi/mpi_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace tandem {
+
+namespace {
+
+constexpr int kFirstGroupTag = 8;
+constexpr int kTagsPerGroup = 4;
+// Offsets within a group's tags.
+constexpr int kOpening = 0;
+constexpr int kTransfer = 1;
+constexpr int kScatter = 2;
+constexpr int kGather = 3;
+
+/// The announcement's place in a message; data begins at a cache line behind it.
+constexpr std::size_t kHeaderBytes = 192;
+static_assert(sizeof(Announcement) <= kHeaderBytes);
+/// Data up to this size travels inside the announcement.
+constexpr std::size_t kInlineBytes = 8 * 1024;
+constexpr std::size_t kSlotBytes = kHeaderBytes + kInlineBytes;
+/// What a rank sums at a time: small enough to stay in its cache.
+constexpr std::size_t kPieceBytes = 256 * 1024;
+/// MPI counts are int.
+constexpr std::int64_t kMaxMessageBytes = std::int64_t{1} << 30;
+
+bool is_short(const Tensor& tensor) { return tensor.bytes() <= kInlineBytes; }
+bool is_nothing(const Tensor& tensor) { return tensor.absent() || tensor.numel() == 0; }
+
+/// Flat elements [start, start + count).
+Tensor part_of(const Tensor& tensor, std::int64_t start, std::int64_t count) {
+  return tensor.flat().slice(0, start, count);
+}
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+MpiCommunicator::MpiCommunicator(std::string name, std::vector<int> ranks, int index,
+                                 Device& device, Ledger* ledger, Profiler* profiler,
+                                 std::shared_ptr<MpiTransport> transport, int number)
+    : Communicator(std::move(name), std::move(ranks), index, device, ledger, profiler),
+      transport_(std::move(transport)),
+      tag_(kFirstGroupTag + kTagsPerGroup * number),
+      outgoing_(static_cast<std::size_t>(size())),
+      incoming_(static_cast<std::size_t>(size())) {}
+
+void MpiCommunicator::open(const CollectiveOptions& options, int root, const Tensors& outgoing) {
+  if (options.after != nullptr) {
+    options.after->synchronize();
+  }
+  const auto slots = static_cast<std::size_t>(size());
+  std::byte* sent = sent_.reserve<std::byte>(slots * kSlotBytes);
+  inbox_ = received_.reserve<std::byte>(slots * kSlotBytes);
+  Announcement own{current(), options.op, root, 0};
+  for (int r = 0; r < size(); ++r) {
+    if (r != index()) {
+      transport_->receive(batch_, inbox_ + static_cast<std::size_t>(r) * kSlotBytes, kSlotBytes,
+                          world_rank(r), tag_ + kOpening);
+    }
+  }
+  for (int r = 0; r < size(); ++r) {
+    if (r == index()) {
+      continue;
+    }
+    const Tensor& tensor = outgoing[static_cast<std::size_t>(r)];
+    std::byte* slot = sent + static_cast<std::size_t>(r) * kSlotBytes;
+    std::size_t bytes = kHeaderBytes;
+    own.sent_to_reader = tensor.absent() ? 0 : tensor.numel();
+    std::memcpy(slot, &own, sizeof own);
+    if (!is_nothing(tensor) && is_short(tensor)) {
+      std::memcpy(slot + kHeaderBytes, tensor.data, tensor.bytes());
+      bytes += tensor.bytes();
+    }
+    transport_->send(batch_, slot, bytes, world_rank(r), tag_ + kOpening);
+  }
+  wait(batch_);
+  bool agreed = true;
+  for (int r = 0; r < size(); ++r) {
+    agreed = agreed && (r == index() || agree(own, announced_by(r)));
+  }
+  if (!agreed) {
+    std::vector<Announcement> calls;
+    for (int r = 0; r < size(); ++r) {
+      calls.push_back(r == index() ? own : announced_by(r));
+    }
+    throw PeerLost(disagreement(ranks(), calls));
+  }
+}
+
+Announcement MpiCommunicator::announced_by(int peer) const {
+  Announcement call;
+  std::memcpy(&call, inbox_ + static_cast<std::size_t>(peer) * kSlotBytes, sizeof call);
+  return call;
+}
+
+Tensor MpiCommunicator::received(int peer, const Tensor& like) const {
+  return {inbox_ + static_cast<std::size_t>(peer) * kSlotBytes + kHeaderBytes, like.dtype,
+          Shape{like.numel()}};
+}
+
+void MpiCommunicator::transfer(const Tensors& outgoing, const Tensors& incoming) {
+  bool more = true;
+  for (std::int64_t offset = 0; more; offset += kMaxMessageBytes) {
+    more = false;
+    const auto bytes_at = [&](const Tensor& tensor) {
+      if (is_nothing(tensor) || is_short(tensor)) {
+        return std::int64_t{0};
+      }
+      const std::int64_t left = static_cast<std::int64_t>(tensor.bytes()) - offset;
+      more = more || left > kMaxMessageBytes;
+      return std::clamp(left, std::int64_t{0}, kMaxMessageBytes);
+    };
+    for (int i = 1; i < size(); ++i) {
+      const int r = (index() + i) % size();
+      const Tensor& tensor = incoming[static_cast<std::size_t>(r)];
+      if (const std::int64_t bytes = bytes_at(tensor); bytes > 0) {
+        transport_->receive(batch_, tensor.data + offset, static_cast<std::size_t>(bytes),
+                            world_rank(r), tag_ + kTransfer);
+      }
+    }
+    for (int i = 1; i < size(); ++i) {
+      const int r = (index() + i) % size();
+      const Tensor& tensor = outgoing[static_cast<std::size_t>(r)];
+      if (const std::int64_t bytes = bytes_at(tensor); bytes > 0) {
+        transport_->send(batch_, tensor.data + offset, static_cast<std::size_t>(bytes),
+                         world_rank(r), tag_ + kTransfer);
+      }
+    }
+    wait(batch_);
+  }
+  for (int r = 0; r < size(); ++r) {
+    const Tensor& to = incoming[static_cast<std::size_t>(r)];
+    if (is_nothing(to) || (r != index() && !is_short(to))) {
+      continue;
+    }
+    const Tensor from =
+        r == index() ? outgoing[static_cast<std::size_t>(r)].flat() : received(r, to);
+    if (from.data != to.data) {
+      device().copy(stream(), from, to.flat());
+    }
+  }
+  stream().synchronize();
+}
+
+void MpiCommunicator::reduce(const Tensors& inputs, const Tensor& output, ReduceOp op) {
+  device().reduce_ranks(stream(), {inputs, {output}, op});
+  stream().synchronize();
+}
+
+template <typename Region, typename Result>
+void MpiCommunicator::reduce_in_pieces(std::int64_t pieces, ReduceOp op, bool gather,
+                                       Region&& region, Result&& result) {
+  const auto peers = static_cast<std::size_t>(size() - 1);
+  std::byte* memory = pieces_.reserve<std::byte>(2 * peers * kPieceBytes);
+  // Peers' versions of this rank's region of piece k, in rank order.
+  const auto scratch = [&](std::int64_t k, int r, const Tensor& like) {
+    const auto slot =
+        static_cast<std::size_t>(k % 2) * peers + static_cast<std::size_t>(r < index() ? r : r - 1);
+    return Tensor(memory + slot * kPieceBytes, like.dtype, like.shape);
+  };
+  const auto post = [&](MpiBatch& batch, const Tensor& tensor, int r, int tag, bool is_send) {
+    if (tensor.numel() == 0) {
+      return;
+    }
+    if (is_send) {
+      transport_->send(batch, tensor.data, tensor.bytes(), world_rank(r), tag);
+    } else {
+      transport_->receive(batch, tensor.data, tensor.bytes(), world_rank(r), tag);
+    }
+  };
+  const auto scatter = [&](std::int64_t k) {
+    const Tensor own = region(k, index());
+    for (int i = 1; i < size(); ++i) {
+      const int r = (index() + i) % size();
+      post(scatter_[k % 2], scratch(k, r, own), r, tag_ + kScatter, false);
+    }
+    for (int i = 1; i < size(); ++i) {
+      const int r = (index() + i) % size();
+      post(scatter_[k % 2], region(k, r), r, tag_ + kScatter, true);
+    }
+  };
+  const auto run = [&](std::int64_t k) {
+    if (k + 1 < pieces) {
+      scatter(k + 1);
+    }
+    wait(scatter_[k % 2]);
+    const Tensor own = region(k, index());
+    if (own.numel() > 0) {
+      for (int r = 0; r < size(); ++r) {
+        incoming_[static_cast<std::size_t>(r)] = r == index() ? own : scratch(k, r, own);
+      }
+      reduce(incoming_, result(k), op);
+    }
+    if (gather) {
+      wait(gather_);
+      for (int i = 1; i < size(); ++i) {
+        const int r = (index() + i) % size();
+        post(gather_, region(k, r), r, tag_ + kGather, false);
+        post(gather_, own, r, tag_ + kGather, true);
+      }
+    }
+  };
+  try {
+    scatter(0);
+    for (std::int64_t k = 0; k < pieces; ++k) {
+      run(k);
+    }
+    wait(gather_);
+  } catch (...) {
+    for (MpiBatch* batch : {&scatter_[0], &scatter_[1], &gather_}) {
+      transport_->withdraw(*batch);
+    }
+    throw;
+  }
+}
+
+Work MpiCommunicator::do_all_reduce(const Tensor& tensor, const CollectiveOptions& options) {
+  if (is_short(tensor)) {
+    std::fill(outgoing_.begin(), outgoing_.end(), tensor.flat());
+    open(options, 0, outgoing_);
+    if (tensor.numel() > 0) {
+      for (int r = 0; r < size(); ++r) {
+        incoming_[static_cast<std::size_t>(r)] = r == index() ? tensor.flat() : received(r, tensor);
+      }
+      reduce(incoming_, tensor.flat(), options.op);
+    }
+    return {};
+  }
+  std::fill(outgoing_.begin(), outgoing_.end(), Tensor{});
+  open(options, 0, outgoing_);
+  const std::int64_t total = tensor.numel();
+  const auto most = static_cast<std::int64_t>(kPieceBytes / size_of(tensor.dtype)) * size();
+  const std::int64_t pieces = ceil_div(total, most);
+  const std::int64_t chunk = ceil_div(ceil_div(total, pieces), size());
+  const auto region = [&](std::int64_t k, int r) {
+    const std::int64_t start = std::min((k * size() + r) * chunk, total);
+    return part_of(tensor, start, std::min(chunk, total - start));
+  };
+  reduce_in_pieces(pieces, options.op, true, region,
+                   [&](std::int64_t k) { return region(k, index()); });
+  return {};
+}
+
+Work MpiCommunicator::do_reduce_scatter(const Tensor& input, const Tensor& output,
+                                        const CollectiveOptions& options) {
+  const std::int64_t total = output.numel();
+  const bool inside = is_short(output);
+  for (int r = 0; r < size(); ++r) {
+    outgoing_[static_cast<std::size_t>(r)] = inside ? part_of(input, r * total, total) : Tensor{};
+  }
+  open(options, 0, outgoing_);
+  if (inside) {
+    if (total > 0) {
+      for (int r = 0; r < size(); ++r) {
+        incoming_[static_cast<std::size_t>(r)] =
+            r == index() ? part_of(input, r * total, total) : received(r, output);
+      }
+      reduce(incoming_, output.flat(), options.op);
+    }
+    return {};
+  }
+  const auto most = static_cast<std::int64_t>(kPieceBytes / size_of(output.dtype));
+  const std::int64_t pieces = ceil_div(total, most);
+  const auto start = [&](std::int64_t k) { return std::min(k * most, total); };
+  reduce_in_pieces(
+      pieces, options.op, false,
+      [&](std::int64_t k, int r) {
+        return part_of(input, r * total + start(k), start(k + 1) - start(k));
+      },
+      [&](std::int64_t k) { return part_of(output, start(k), start(k + 1) - start(k)); });
+  return {};
+}
+
+Work MpiCommunicator::do_all_gather(const Tensor& input, const Tensor& output,
+                                    const CollectiveOptions& options) {
+  std::fill(outgoing_.begin(), outgoing_.end(), input);
+  for (int r = 0; r < size(); ++r) {
+    incoming_[static_cast<std::size_t>(r)] = part_of(output, r * input.numel(), input.numel());
+  }
+  open(options, 0, outgoing_);
+  transfer(outgoing_, incoming_);
+  return {};
+}
+
+Work MpiCommunicator::do_all_to_all(const Tensor& input, std::span<const std::int64_t> send_rows,
+                                    const Tensor& output,
+                                    std::span<const std::int64_t> receive_rows,
+                                    const CollectiveOptions& options) {
+  std::int64_t sent = 0;
+  std::int64_t received = 0;
+  for (std::size_t r = 0; r < outgoing_.size(); ++r) {
+    outgoing_[r] = input.slice(0, sent, send_rows[r]);
+    incoming_[r] = output.slice(0, received, receive_rows[r]);
+    sent += send_rows[r];
+    received += receive_rows[r];
+  }
+  open(options, 0, outgoing_);
+  check_counts();
+  transfer(outgoing_, incoming_);
+  return {};
+}
+
+void MpiCommunicator::check_counts() const {
+  for (std::size_t r = 0; r < incoming_.size(); ++r) {
+    const int peer = static_cast<int>(r);
+    const std::int64_t sent =
+        peer == index() ? outgoing_[r].numel() : announced_by(peer).sent_to_reader;
+    if (sent != incoming_[r].numel()) {
+      throw PeerLost(current().to_string() + " in group " + name() + " " + to_string(ranks()) +
+                     ": rank " + std::to_string(ranks()[r]) + " sends " + std::to_string(sent) +
+                     " elements to rank " + std::to_string(world_rank(index())) +
+                     ", which expects " + std::to_string(incoming_[r].numel()));
+    }
+  }
+}
+
+Work MpiCommunicator::do_broadcast(const Tensor& tensor, int root,
+                                   const CollectiveOptions& options) {
+  std::fill(outgoing_.begin(), outgoing_.end(), index() == root ? tensor : Tensor{});
+  std::fill(incoming_.begin(), incoming_.end(), Tensor{});
+  incoming_[static_cast<std::size_t>(root)] = tensor;
+  open(options, root, outgoing_);
+  transfer(outgoing_, incoming_);
+  return {};
+}
+
+Work MpiCommunicator::do_barrier(const CollectiveOptions& options) {
+  std::fill(outgoing_.begin(), outgoing_.end(), Tensor{});
+  open(options, 0, outgoing_);
+  return {};
+}
+
+}  // namespace tandem

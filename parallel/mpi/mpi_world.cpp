@@ -1,0 +1,44 @@
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "parallel/mpi/mpi_communicator.h"
+#include "parallel/mpi/mpi_transport.h"
+#include "parallel/world.h"
+
+namespace tandem {
+
+namespace {
+
+class MpiWorld final : public World {
+ public:
+  explicit MpiWorld(const WorldOptions& options)
+      : transport_(std::make_shared<MpiTransport>(options.timeout_s)) {}
+
+  int rank() const override { return transport_->rank(); }
+  int size() const override { return transport_->size(); }
+  std::string kind() const override { return "mpi"; }
+
+  std::unique_ptr<Communicator> make_group(const std::string& name, const std::vector<int>& ranks,
+                                           Device& device, Ledger* ledger,
+                                           Profiler* profiler) override {
+    const auto place = std::find(ranks.begin(), ranks.end(), rank());
+    ensure(place != ranks.end(), "a rank makes only groups that it is a member of");
+    return std::make_unique<MpiCommunicator>(name, ranks, static_cast<int>(place - ranks.begin()),
+                                             device, ledger, profiler, transport_, groups_++);
+  }
+
+  void abandon(const std::string& why) noexcept override { transport_->give_up(why); }
+
+ private:
+  std::shared_ptr<MpiTransport> transport_;
+  int groups_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<World> make_mpi_world(const WorldOptions& options) {
+  return std::make_unique<MpiWorld>(options);
+}
+
+}  // namespace tandem
