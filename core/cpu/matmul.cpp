@@ -1,0 +1,202 @@
+#include "core/cpu/matmul.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <string>
+
+#include "core/cpu/kernels.h"
+
+namespace tandem::cpu {
+namespace {
+
+/// oneDNN takes its thread count from the calling thread's OpenMP setting, which belongs to whoever
+/// called us: set for one call, then put back.
+class ThreadCount {
+ public:
+  explicit ThreadCount(int threads) : before_(omp_get_max_threads()) {
+    omp_set_num_threads(threads);
+  }
+  ThreadCount(const ThreadCount&) = delete;
+  ThreadCount& operator=(const ThreadCount&) = delete;
+  ~ThreadCount() { omp_set_num_threads(before_); }
+
+ private:
+  int before_;
+};
+
+dnnl::memory::data_type data_type(DType type) {
+  return type == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+/// op(matrix): a transposition is only a swap of dimensions and strides. The unit stride of a
+/// matrix of one column is spelled out, whatever the tensor says.
+dnnl::memory::desc description(const Tensor& matrix, bool transpose) {
+  const std::int64_t stride = std::max(matrix.strides[0], matrix.dim(1));
+  dnnl::memory::dims dims{matrix.dim(0), matrix.dim(1)}, strides{stride, 1};
+  if (transpose) {
+    std::swap(dims[0], dims[1]);
+    std::swap(strides[0], strides[1]);
+  }
+  return {dims, data_type(matrix.dtype), strides};
+}
+
+std::int64_t inner(const Gemm& args) { return args.a.dim(args.transpose_a ? 0 : 1); }
+
+/// What is left where there is nothing to multiply: zeros or the old c, and the bias.
+void empty_contraction(const Gemm& args, int threads) {
+  if (args.write == Write::kAccumulate) {
+    return;
+  }
+  fill_zero_host(args.c);
+  for (std::int64_t r = 0; !args.bias.absent() && r < args.c.dim(0); ++r) {
+    convert_matrix(args.bias.reshape({1, args.c.dim(1)}), args.c.slice(0, r, 1), threads);
+  }
+}
+
+// Blocks of a converted product: large enough that converting an operand block again for each block
+// of the other costs one or two per cent, small enough that the fp32 block of c stays in the cache.
+constexpr std::int64_t kBlockRows = 512;
+constexpr std::int64_t kBlockColumns = 1024;
+
+/// Rows [start, start + length) of op(matrix)'s dimension `dimension`.
+Tensor slice_of(const Tensor& matrix, bool transpose, int dimension, std::int64_t start,
+                std::int64_t length) {
+  return matrix.slice(transpose ? 1 - dimension : dimension, start, length);
+}
+
+}  // namespace
+
+Matmul::Matmul(int threads) : threads_(threads), native_bf16_(probe_bf16()) {}
+
+bool Matmul::probe_bf16() {
+  for (const DType output : {DType::kBF16, DType::kF32}) {
+    const Tensor in(nullptr, DType::kBF16, {64, 64}), out(nullptr, output, {64, 64});
+    if (!make_matmul({.a = description(in, false),
+                      .b = description(in, true),
+                      .c = description(out, false),
+                      .bias = std::nullopt,
+                      .accumulate = output == DType::kF32},
+                     engine_)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void Matmul::run(const Gemm& args) {
+  if (args.c.numel() == 0) {
+    return;
+  }
+  if (inner(args) == 0) {  // oneDNN 2.6 divides by zero
+    return empty_contraction(args, threads_);
+  }
+  try {
+    const ThreadCount scope(threads_);
+    if (args.a.dtype == DType::kF32 && args.c.dtype == DType::kF32) {
+      multiply(args);
+    } else if (args.a.dtype == DType::kBF16 && native_bf16_) {
+      multiply(args);
+    } else {
+      multiply_converted(args);
+    }
+  } catch (const dnnl::error& error) {
+    throw InternalError("oneDNN " + onednn_version() + ", gemm " + args.c.shape.to_string() +
+                        " over " + std::to_string(inner(args)) + ": " + error.what());
+  }
+}
+
+Matmul::Plan& Matmul::plan(const Gemm& args) {
+  const Key key{.sizes_and_strides = {args.c.dim(0), args.c.dim(1), inner(args), args.a.strides[0],
+                                      args.b.strides[0], args.c.strides[0]},
+                .input = args.a.dtype,
+                .output = args.c.dtype,
+                .transpose_a = args.transpose_a,
+                .transpose_b = args.transpose_b,
+                .bias = !args.bias.absent(),
+                .accumulate = args.write == Write::kAccumulate};
+  if (const auto found = plans_.find(key); found != plans_.end()) {
+    return found->second;
+  }
+  MatmulDescription wanted{.a = description(args.a, args.transpose_a),
+                           .b = description(args.b, args.transpose_b),
+                           .c = description(args.c, false),
+                           .bias = std::nullopt,
+                           .accumulate = key.accumulate};
+  if (key.bias) {
+    wanted.bias = description(args.bias.reshape({1, args.c.dim(1)}), false);
+  }
+  const auto primitive = make_matmul(wanted, engine_);
+  ensure(primitive.has_value(), "oneDNN has no kernel for this matrix product");
+
+  Plan made{.primitive = dnnl::matmul(*primitive),
+            .a = {wanted.a, engine_, DNNL_MEMORY_NONE},
+            .b = {wanted.b, engine_, DNNL_MEMORY_NONE},
+            .c = {wanted.c, engine_, DNNL_MEMORY_NONE},
+            .bias = {},
+            .scratchpad = {primitive->scratchpad_desc(), engine_, DNNL_MEMORY_NONE},
+            .arguments = {},
+            .scratchpad_bytes = primitive->scratchpad_desc().get_size()};
+  made.arguments = {{DNNL_ARG_SRC, made.a},
+                    {DNNL_ARG_WEIGHTS, made.b},
+                    {DNNL_ARG_DST, made.c},
+                    {DNNL_ARG_SCRATCHPAD, made.scratchpad}};
+  if (wanted.bias) {
+    made.bias = dnnl::memory(*wanted.bias, engine_, DNNL_MEMORY_NONE);
+    made.arguments.emplace(DNNL_ARG_BIAS, made.bias);
+  }
+  return plans_.emplace(key, std::move(made)).first->second;
+}
+
+void Matmul::multiply(const Gemm& args) {
+  Plan& plan = this->plan(args);
+  plan.a.set_data_handle(args.a.data);
+  plan.b.set_data_handle(args.b.data);
+  plan.c.set_data_handle(args.c.data);
+  if (!args.bias.absent()) {
+    plan.bias.set_data_handle(args.bias.data);
+  }
+  plan.scratchpad.set_data_handle(scratchpad_.reserve<std::byte>(plan.scratchpad_bytes));
+  plan.primitive.execute(stream_, plan.arguments);
+  stream_.wait();
+}
+
+void Matmul::multiply_converted(const Gemm& args) {
+  const std::int64_t m = args.c.dim(0), n = args.c.dim(1), k = inner(args);
+  const std::int64_t rows = std::min(m, kBlockRows), columns = std::min(n, kBlockColumns);
+  const bool convert_c = args.c.dtype != DType::kF32;
+  float* a_memory = blocks_.reserve<float>(
+      static_cast<std::size_t>(rows * k + columns * k + rows * columns + columns));
+  float* b_memory = a_memory + rows * k;
+  float* c_memory = b_memory + columns * k;
+  float* bias_memory = c_memory + rows * columns;
+
+  for (std::int64_t j = 0; j < n; j += columns) {
+    const std::int64_t width = std::min(columns, n - j);
+    Gemm block = args;
+    const Tensor b = slice_of(args.b, args.transpose_b, 1, j, width);
+    block.b = Tensor(b_memory, DType::kF32, b.shape);
+    convert_matrix(b, block.b, threads_);
+    if (!args.bias.absent()) {
+      block.bias = Tensor(bias_memory, DType::kF32, {width});
+      cast(args.bias.slice(0, j, width), block.bias, threads_);
+    }
+    for (std::int64_t i = 0; i < m; i += rows) {
+      const std::int64_t height = std::min(rows, m - i);
+      const Tensor a = slice_of(args.a, args.transpose_a, 0, i, height);
+      const Tensor c = args.c.slice(0, i, height).slice(1, j, width);
+      block.a = Tensor(a_memory, DType::kF32, a.shape);
+      convert_matrix(a, block.a, threads_);
+      block.c = convert_c ? Tensor(c_memory, DType::kF32, c.shape) : c;
+      if (convert_c && args.write == Write::kAccumulate) {
+        convert_matrix(c, block.c, threads_);
+      }
+      multiply(block);
+      if (convert_c) {
+        convert_matrix(block.c, c, threads_);
+      }
+    }
+  }
+}
+
+}  // namespace tandem::cpu
