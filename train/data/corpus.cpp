@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "core/error.h"
 
@@ -20,12 +21,18 @@ std::int64_t held_out_documents(std::int64_t documents, double fraction) {
   return std::clamp<std::int64_t>(wanted, 1, documents - 1);
 }
 
-std::string in_words(std::int64_t tokens) {
-  const auto value = static_cast<double>(tokens);
-  return tokens < 10'000         ? std::to_string(tokens)
-         : tokens < 1'000'000    ? fmt::format("{:.1f} k", value / 1e3)
-         : tokens < 1'000'000'000 ? fmt::format("{:.1f} M", value / 1e6)
-                                 : fmt::format("{:.1f} G", value / 1e9);
+/// "812", "4.1 M"
+std::string in_words(std::int64_t count) {
+  auto value = static_cast<double>(count);
+  std::string_view unit;
+  for (const std::string_view larger : {" k", " M", " G"}) {
+    if (value < 1000) {
+      break;
+    }
+    value /= 1000;
+    unit = larger;
+  }
+  return unit.empty() ? std::to_string(count) : fmt::format("{:.1f}{}", value, unit);
 }
 
 }  // namespace
