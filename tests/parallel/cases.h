@@ -3,7 +3,6 @@
 // collective that forgets to order itself after or before that stream gives wrong numbers.
 #pragma once
 
-#include <bit>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -60,16 +59,19 @@ class OnDevice {
   std::vector<T> host_;
 };
 
-/// Values compared as bits, so that -0 differs from 0 and a NaN equals itself.
+/// "" if both are the same bits (-0 differs from 0, a NaN equals itself), else where they part.
 template <typename T>
-std::vector<std::uint64_t> bits_of(const std::vector<T>& values) {
-  std::vector<std::uint64_t> bits;
-  for (const T& value : values) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, &value, sizeof value);
-    bits.push_back(word);
+std::string difference(const std::vector<T>& a, const std::vector<T>& b) {
+  if (a.size() != b.size()) {
+    return "sizes " + std::to_string(a.size()) + " and " + std::to_string(b.size());
   }
-  return bits;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b[i], sizeof(T)) != 0) {
+      return "at " + std::to_string(i) + ": " + std::to_string(static_cast<double>(a[i])) +
+             " and " + std::to_string(static_cast<double>(b[i]));
+    }
+  }
+  return "";
 }
 
 /// A fixed, rank-dependent stream of numbers.

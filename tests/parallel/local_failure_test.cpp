@@ -1,0 +1,70 @@
+// Ranks as threads whose peers fail, disagree or are late: everybody is told, nobody hangs.
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "tests/parallel/failure_cases.h"
+
+namespace tandem::test {
+
+namespace {
+
+class LocalFailure : public testing::TestWithParam<std::tuple<int, FailureCase>> {};
+
+TEST_P(LocalFailure, IsToldToEveryRank) {
+  const auto& [size, failure] = GetParam();
+  const auto start = std::chrono::steady_clock::now();
+  const auto thrown = run_local_world(size, {.timeout_s = kShortTimeout}, [&](World& world) {
+    const auto device = one_thread_cpu();
+    failure.body(world, *device);
+  });
+  for (int rank = 0; rank < size; ++rank) {
+    failure.check(rank, size, text_of(thrown[static_cast<std::size_t>(rank)]));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, LocalFailure,
+                         testing::Combine(testing::Range(2, 5), testing::ValuesIn(failure_cases())),
+                         [](const auto& test) {
+                           return std::get<1>(test.param).name + "On" +
+                                  std::to_string(std::get<0>(test.param));
+                         });
+
+/// A rank that asks later, in any group, is told as well.
+TEST(LocalWorld, StaysBrokenForGroupsMadeLater) {
+  const auto thrown = run_local_world(3, {.timeout_s = 10}, [&](World& world) {
+    const auto device = one_thread_cpu();
+    if (world.rank() == 2) {
+      throw DataError("a shard is unreadable");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const auto pair = world.make_group("pair", {0, 1}, *device, nullptr, nullptr);
+    pair->barrier({}).wait_host();
+  });
+  for (const std::size_t rank : {0, 1}) {
+    EXPECT_EQ(text_of(thrown[rank]), "rank 2 gave up: a shard is unreadable");
+  }
+}
+
+/// B104: worlds come and go, their communicators destroyed in another order on every rank.
+TEST(LocalWorld, IsMadeAndDestroyedTwentyTimes) {
+  for (int round = 0; round < 20; ++round) {
+    run_ranks(4, [&](World& world, Device& device) {
+      auto first = world.make_group("a", everyone(world), device, nullptr, nullptr);
+      auto second = world.make_group("b", everyone(world), device, nullptr, nullptr);
+      const auto unused = world.make_group("c", everyone(world), device, nullptr, nullptr);
+      const Work work = first->barrier({});
+      second->barrier({}).wait_host();
+      work.wait_host();
+      if ((world.rank() + round) % 2 == 0) {
+        std::swap(first, second);
+      }
+      first.reset();
+    });
+  }
+}
+
+}  // namespace
+
+}  // namespace tandem::test
