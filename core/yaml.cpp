@@ -198,7 +198,9 @@ class TreeBuilder : public YAML::EventHandler {
     refuse_anchor(mark, anchor);
     refuse_tag(mark, tag);
     if (!stack_.empty() && stack_.back().node.kind == Kind::kMap && !stack_.back().has_key) {
-      fail_at(mark, "a key must be a word, not a map or a sequence");
+      fail_at(mark,
+              "a map or a sequence cannot be a key: close the bracket that opens here, or write a "
+              "word");
     }
     if (stack_.size() == kMaxDepth) {
       fail_at(mark, "more than " + std::to_string(kMaxDepth) + " levels of maps and sequences");
@@ -281,7 +283,7 @@ Node parse(std::string_view raw, const Source& source) {
     return builder.take_root();
   } catch (const YAML::Exception& e) {
     const auto at = static_cast<std::size_t>(e.mark.line);
-    const std::string near = at < lines.size() ? "near `" + lines[at] + "`" : "at the end";
+    const std::string near = at < lines.size() ? "near `" + excerpt(lines[at]) + "`" : "at the end";
     fail(source, e.mark.line + 1, e.mark.column + 1,
          "not valid YAML (" + e.msg + ") " + near +
              ": check the indentation, colons, quotes and brackets here and just above");

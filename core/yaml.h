@@ -70,6 +70,9 @@ bool read_bool(const Field& field);
 /// Any scalar as it is written: `no` is the text "no".
 std::string read_string(const Field& field);
 
+/// At most about 80 bytes of `text`, for an error message.
+std::string excerpt(const std::string& text);
+
 /// The shortest text that read_number turns back into the same value.
 std::string number_text(double value);
 /// Plain where YAML reads it back as the same string, else double-quoted.

@@ -1,4 +1,5 @@
 // Values of YAML scalars, and the text that reads back as a value.
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -33,6 +34,25 @@ bool has_leading_zero(std::string_view text) {
   return digits.size() > 1 && digits[0] == '0' && is_digits(digits);
 }
 
+std::string quoted_text(const std::string& value) {
+  std::string out = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      constexpr std::string_view kHex = "0123456789abcdef";
+      const auto byte = static_cast<unsigned char>(c);
+      out += "\\x";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
 /// A decimal number in the usual spellings; nothing for others and for what double cannot hold.
 std::optional<double> parse_number(std::string_view text) {
   const std::string_view digits = without_sign(text);
@@ -51,11 +71,10 @@ std::string integer_spelling(const std::string& text) {
     if (c != '_' && c != ',') plain += c;
   }
   if (has_leading_zero(plain)) {
-    const bool negative = plain[0] == '-';
     const std::string_view digits = without_sign(plain);
-    const std::size_t first = digits.find_first_not_of('0');
-    return (negative ? "-" : "") +
-           std::string(first == std::string_view::npos ? "0" : digits.substr(first));
+    const std::size_t first = std::min(digits.find_first_not_of('0'), digits.size() - 1);
+    std::string spelling = plain[0] == '-' ? "-" : "";
+    return spelling.append(digits.substr(first));
   }
   const std::string low = lower(plain);
   if (low.starts_with("0x") || low.starts_with("0o")) {
@@ -104,24 +123,33 @@ bool parse_integer(const Field& field, const std::string& range, T& value) {
 
 }  // namespace
 
+std::string excerpt(const std::string& text) {
+  constexpr std::size_t kLongest = 80;
+  if (text.size() <= kLongest) return text;
+  std::size_t end = kLongest;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // whole UTF-8
+  return text.substr(0, end) + "...";
+}
+
 void refuse(const Field& field, const std::string& why) {
   const Node& node = field.node;
-  const std::string value = node.kind == Kind::kScalar     ? string_text(node.text)
-                            : node.kind == Kind::kSequence ? "a sequence"
-                            : node.kind == Kind::kMap      ? "a map"
-                                                           : "nothing";
-  const std::string shown = node.kind == Kind::kScalar && !node.quoted ? node.text : value;
-  throw ConfigError(field.where + ": " + field.key + " = " + shown + ": " + why);
+  const std::string value = node.kind == Kind::kSequence ? "a sequence"
+                            : node.kind == Kind::kMap    ? "a map"
+                            : node.kind == Kind::kNull   ? "nothing"
+                            : node.quoted                ? quoted_text(excerpt(node.text))
+                                                         : excerpt(node.text);
+  throw ConfigError(field.where + ": " + field.key + " = " + value + ": " + why);
 }
 
 std::int64_t read_integer(const Field& field, std::int64_t least, std::int64_t most) {
   const std::string range = range_text(least, most);
   std::int64_t value = 0;
   if (!parse_integer(field, range, value)) refuse_integer(field, range);
-  if (value > most && most >= std::numeric_limits<std::int32_t>::max()) {
-    refuse(field, "out of range: the largest is " + std::to_string(most));
+  if (value < least) refuse(field, "out of range: write " + range);
+  if (value > most) {
+    refuse(field, "out of range: write an integer from " + std::to_string(least) + " to " +
+                      std::to_string(most));
   }
-  if (value < least || value > most) refuse(field, "out of range: write " + range);
   return value;
 }
 
@@ -173,23 +201,7 @@ std::string string_text(const std::string& value) {
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
   const bool plain = !value.empty() && value.find_first_not_of(kPlain) == std::string::npos &&
                      value[0] != '-' && value != "..." && lower(value) != "null";
-  if (plain) return value;
-  std::string out = "\"";
-  for (const char c : value) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      constexpr std::string_view kHex = "0123456789abcdef";
-      const auto byte = static_cast<unsigned char>(c);
-      out += "\\x";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
+  return plain ? value : quoted_text(value);
 }
 
 }  // namespace tandem::yaml

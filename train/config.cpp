@@ -17,7 +17,9 @@ namespace fs = std::filesystem;
 /// The places where `file` is sought, in order.
 std::vector<fs::path> places(const std::string& file) {
   if (file.find('/') != std::string::npos) return {file};
-  return {file, fs::path("configs") / file, file + ".yaml", fs::path("configs") / (file + ".yaml")};
+  const fs::path folder = "configs";
+  if (file.ends_with(".yaml")) return {file, folder / file};
+  return {file, folder / file, file + ".yaml", folder / (file + ".yaml")};
 }
 
 /// " did you mean configs/x.yaml?", or nothing.

@@ -177,13 +177,12 @@ std::vector<SchemaKey> general_keys() {
   return {
       name_key(),
       seed_key(),
-      choice<DeviceChoice>(
-          "device", of(&Config::device),
-          {{"auto", DeviceChoice::kAuto},
-           {"cpu", DeviceChoice::kCpu},
-           {"cuda", DeviceChoice::kCuda},
-           {"reference", DeviceChoice::kReference}},
-          {}, "what computes; auto = a GPU if there is one for each rank, else the CPU"),
+      choice<DeviceChoice>("device", of(&Config::device),
+                           {{"auto", DeviceChoice::kAuto},
+                            {"cpu", DeviceChoice::kCpu},
+                            {"cuda", DeviceChoice::kCuda},
+                            {"reference", DeviceChoice::kReference}},
+                           {}, "auto = a GPU if there is one for each rank, else the CPU"),
       choice<PrecisionChoice>(
           "precision", of(&Config::precision),
           {{"fp32", PrecisionChoice::kFp32}, {"bf16", PrecisionChoice::kBf16}}, {"fp16"},
@@ -199,7 +198,7 @@ std::vector<SchemaKey> parallel_keys() {
       dp_key(),
       boolean("parallel.sequence_parallel",
               of(&Config::parallel, &ParallelConfig::sequence_parallel),
-              "cut the rows of norm, dropout and residual over the tensor-parallel ranks"),
+              "cut the rows of norm, dropout and residual over tp ranks"),
       zero_key(),
       choice<CommChoice>("parallel.comm", of(&Config::parallel, &ParallelConfig::comm),
                          {{"auto", CommChoice::kAuto},
@@ -214,20 +213,19 @@ std::vector<SchemaKey> parallel_keys() {
 
 std::vector<SchemaKey> model_keys() {
   return {
-      choice<ModelKind>(
-          "model.kind", of(&Config::model, &ModelConfig::kind),
-          {{"mlp_lm", ModelKind::kMlpLm}, {"ffn", ModelKind::kFfn}}, {},
-          "mlp_lm = language model; ffn = bare stack with mean-squared error, for benchmarks"),
+      choice<ModelKind>("model.kind", of(&Config::model, &ModelConfig::kind),
+                        {{"mlp_lm", ModelKind::kMlpLm}, {"ffn", ModelKind::kFfn}}, {},
+                        "mlp_lm = language model; ffn = bare stack, for benchmarks"),
       idle_when(idle_in_ffn,
                 integer("model.vocab_size", of(&Config::model, &ModelConfig::vocab_size), {1},
                         "number of token ids; 256 for bytes of text (mlp_lm only)")),
       idle_when(idle_in_ffn,
                 integer("model.context", of(&Config::model, &ModelConfig::context), {1},
-                        "tokens of history each position sees, itself included (mlp_lm only)")),
+                        "tokens of history a position sees, itself included (mlp_lm only)")),
       integer("model.hidden", of(&Config::model, &ModelConfig::hidden), {1},
               "width of the residual stream"),
       integer("model.ffn", of(&Config::model, &ModelConfig::ffn), {1},
-              "width inside a block, of the gated half for swiglu; a multiple of tp"),
+              "width inside a block (swiglu: of one half); a multiple of tp"),
       integer("model.layers", of(&Config::model, &ModelConfig::layers), {1}, "blocks"),
       choice<Activation>("model.activation", of(&Config::model, &ModelConfig::activation),
                          {{"gelu", Activation::kGelu},
@@ -252,7 +250,7 @@ std::vector<SchemaKey> data_keys() {
       choice<DataFormat>("data.format", of(&Config::data, &DataConfig::format),
                          {{"text", DataFormat::kText}, {"synthetic", DataFormat::kSynthetic}},
                          {"llmc", "megatron", "npy", "raw_u16"},
-                         "text = bytes, a line is a document; synthetic = generated"),
+                         "text = bytes, each line a document; synthetic = generated"),
       idle_when(idle_in_synthetic, text("data.path", of(&Config::data, &DataConfig::path),
                                         "file to read (not for synthetic)")),
       integer("data.seq_len", of(&Config::data, &DataConfig::seq_len), {1},
@@ -273,9 +271,6 @@ std::vector<SchemaKey> data_keys() {
 }
 
 std::vector<SchemaKey> train_keys() {
-  SchemaKey eval_every = integer("train.eval_every", of(&Config::train, &TrainConfig::eval_every),
-                                 {0}, "steps between evaluations; 0 = never");
-  eval_every.default_text = "50 (0 if nothing is held out)";
   return {
       integer("train.steps", of(&Config::train, &TrainConfig::steps), {1},
               "the last step of the run"),
@@ -285,7 +280,8 @@ std::vector<SchemaKey> train_keys() {
               "sequences per optimizer step; accumulation = global_batch / (micro_batch * dp)"),
       number("train.clip_grad_norm", of(&Config::train, &TrainConfig::clip_grad_norm), ">= 0",
              non_negative, "largest global gradient norm; 0 = off"),
-      eval_every,
+      integer("train.eval_every", of(&Config::train, &TrainConfig::eval_every), {0},
+              "steps between evaluations; 0 = never, the default if nothing is held out"),
       integer("train.max_skipped", of(&Config::train, &TrainConfig::max_skipped), {1},
               "consecutive non-finite steps that end the run"),
   };
@@ -316,7 +312,7 @@ std::vector<SchemaKey> optim_keys() {
       integer("optim.schedule.stable_steps", of_schedule(&ScheduleConfig::stable_steps), {0},
               "steps at lr after the warm-up (wsd only)"),
       integer("optim.schedule.decay_steps", of_schedule(&ScheduleConfig::decay_steps), {0},
-              "the step (not a length) at which min_lr is reached; 0 = never decay"),
+              "the step (not a length) where min_lr is reached; 0 = never"),
       number("optim.schedule.min_lr", of_schedule(&ScheduleConfig::min_lr), ">= 0", non_negative,
              "learning rate at and after decay_steps"),
   };

@@ -84,7 +84,7 @@ void Settings::apply(const std::string& path, const yaml::Node& node, const yaml
     apply_map(node, path + ".", source);
   } else {
     yaml::refuse({source.at(node.line, node.column), path, node},
-                 path + " is a map of keys: write " + path + ": {key: value, ...}");
+                 "it is a map of keys: write " + path + ": {key: value, ...}");
   }
 }
 
