@@ -153,6 +153,10 @@ TEST(TextRows, MaskedRowsMayStayAndAreThenWithoutTarget) {
   EXPECT_EQ(many.rows, 128);
   EXPECT_EQ(many.tokens, few.tokens);
   EXPECT_EQ(rows_as_text(many), rows_as_text(few));
+  const auto keys = many.row_keys.span<std::int64_t>();
+  for (std::int64_t r = 0; r < 128; ++r) {
+    EXPECT_EQ(keys[static_cast<std::size_t>(r)], r < 80 ? r : -1);
+  }
 }
 
 TEST(HeldOut, IsTheLastFractionOfTheDocuments) {
