@@ -22,27 +22,24 @@ constexpr float kTwoScaleCubic = kTwoScale * 0.044715f;
 /// far tail out of the denormal numbers, which cost a hundred times as much as others.
 HWY_INLINE V gelu_input(V x) { return clamp(x, -8.0f, 8.0f); }
 
-HWY_INLINE V gelu_sigmoid(V x, V x2) {
-  const V minus_2u = hn::Mul(
-      hn::Neg(x), hn::MulAdd(hn::Set(kFloats, kTwoScaleCubic), x2, hn::Set(kFloats, kTwoScale)));
-  const V one = hn::Set(kFloats, 1.0f);
-  return hn::Div(one, hn::Add(one, exp_bounded(minus_2u)));
+HWY_INLINE Sigmoid gelu_sigmoid(V x, V x2) {
+  return sigmoid_bounded(
+      hn::Mul(x, hn::MulAdd(hn::Set(kFloats, kTwoScaleCubic), x2, hn::Set(kFloats, kTwoScale))));
 }
 
 struct Gelu {
   static HWY_INLINE V value(V x) {
     const V bounded = gelu_input(x);
-    return hn::Mul(x, gelu_sigmoid(bounded, hn::Mul(bounded, bounded)));
+    return hn::Mul(x, gelu_sigmoid(bounded, hn::Mul(bounded, bounded)).s);
   }
-  /// With s = sigmoid(2u): s + x * s * (1 - s) * 2u'.
+  /// With s = sigmoid(2u): s + x * 2u' * s * (1 - s).
   static HWY_INLINE V gradient(V x, V d_out) {
     const V bounded = gelu_input(x);
     const V x2 = hn::Mul(bounded, bounded);
-    const V s = gelu_sigmoid(bounded, x2);
+    const auto [s, rest] = gelu_sigmoid(bounded, x2);
     const V two_du =
         hn::MulAdd(hn::Set(kFloats, 3.0f * kTwoScaleCubic), x2, hn::Set(kFloats, kTwoScale));
-    const V tail = hn::Mul(s, hn::Sub(hn::Set(kFloats, 1.0f), s));
-    return hn::Mul(d_out, hn::MulAdd(hn::Mul(bounded, two_du), tail, s));
+    return hn::Mul(d_out, hn::MulAdd(hn::Mul(bounded, two_du), hn::Mul(s, rest), s));
   }
 };
 
@@ -72,7 +69,7 @@ template <typename T>
 void swiglu_forward(const T* pre, T* out, std::int64_t n) {
   for_vectors(0, n, [&](std::int64_t i, auto part) HWY_ATTR {
     const V gate = load(pre + i, part);
-    const V silu = hn::Mul(gate, sigmoid(gate));
+    const V silu = hn::Mul(gate, sigmoid(gate).s);
     store(hn::Mul(silu, load(pre + n + i, part)), out + i, part);
   });
 }
@@ -81,9 +78,10 @@ template <typename T>
 void swiglu_backward(const T* pre, const T* d_out, T* d_pre, std::int64_t n) {
   for_vectors(0, n, [&](std::int64_t i, auto part) HWY_ATTR {
     const V gate = load(pre + i, part), up = load(pre + n + i, part);
-    const V d = load(d_out + i, part), s = sigmoid(gate);
+    const V d = load(d_out + i, part);
+    const auto [s, rest] = sigmoid(gate);
     const V one = hn::Set(kFloats, 1.0f);
-    const V slope = hn::Mul(s, hn::MulAdd(gate, hn::Sub(one, s), one));
+    const V slope = hn::Mul(s, hn::MulAdd(gate, rest, one));
     store(hn::Mul(hn::Mul(d, up), slope), d_pre + i, part);
     store(hn::Mul(d, hn::Mul(gate, s)), d_pre + n + i, part);
   });

@@ -123,11 +123,21 @@ HWY_INLINE V exp(V x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(kFloats, -87.3f)), y);
 }
 
-/// 1 / (1 + e^-x); below -87.3 it stays at about 1e-38.
-HWY_INLINE V sigmoid(V x) {
+/// s = 1 / (1 + e^-x) and 1 - s, which a subtraction would lose for large x.
+struct Sigmoid {
+  V s, rest;
+};
+
+/// x in [-87.3, 87.3].
+HWY_INLINE Sigmoid sigmoid_bounded(V x) {
   const V one = hn::Set(kFloats, 1.0f);
-  return hn::Div(one, hn::Add(one, exp_bounded(hn::Neg(clamp(x, -87.3f, 87.3f)))));
+  const V e = exp_bounded(hn::Neg(x));
+  const V s = hn::Div(one, hn::Add(one, e));
+  return {s, hn::Mul(e, s)};
 }
+
+/// Any x; below -87.3, s stays at about 1e-38.
+HWY_INLINE Sigmoid sigmoid(V x) { return sigmoid_bounded(clamp(x, -87.3f, 87.3f)); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace tandem::cpu

@@ -1,0 +1,20 @@
+// A test-only device: the cpu device's kernels behind streams that really are asynchronous. Each
+// stream is a queue served by a thread of its own with small random delays, and events order them
+// as on a GPU, so that a missing wait, a buffer reused too early or a call on the wrong stream
+// shows as wrong numbers (and as a data race under ThreadSanitizer) on a machine without a GPU.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/device.h"
+
+namespace tandem::testing {
+
+/// `threads` OpenMP threads inside each kernel; `seed` of the delays. Calls return before the work
+/// is done, arguments are captured by value, and what a kernel throws surfaces at the next
+/// synchronize() of its stream, or of an event recorded behind it. Streams and events may outlive
+/// neither their device nor each other's use; destroying a stream finishes its queue.
+std::unique_ptr<Device> make_deferred_device(int threads, std::uint64_t seed);
+
+}  // namespace tandem::testing
