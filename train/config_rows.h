@@ -128,9 +128,7 @@ SchemaKey choice(std::string path, At at, Choices<Enum> choices, std::vector<std
     if (std::find(later.begin(), later.end(), word) != later.end()) {
       yaml::refuse(field, "not available in this version: " + allowed);
     }
-    const std::string near = nearest(word, words);
-    yaml::refuse(field, near.empty() ? "unknown: " + allowed
-                                     : "unknown, did you mean " + near + "? " + allowed);
+    yaml::refuse(field, "unknown: " + allowed);
   };
   key.write = [at, choices](const Config& config) {
     for (const auto& [word, value] : choices) {

@@ -136,8 +136,8 @@ void check_schedule(const Settings& settings, const Config& config) {
   const bool decays = schedule.kind != ScheduleKind::kConstant && schedule.decay_steps != 0;
   if (decays && schedule.min_lr > config.optim.lr) {
     settings.refuse(config, "optim.schedule.min_lr",
-                    "above optim.lr = " + yaml::number_text(config.optim.lr) +
-                        ", so the rate would rise: write at most that");
+                    "above optim.lr, so the rate would rise: write at most " +
+                        yaml::number_text(config.optim.lr));
   }
 }
 

@@ -82,9 +82,8 @@ TEST(Config, BadValueNamesFileLineColumnKeyValueAndRemedy) {
       message("parallel:\n  sequence_parallel: \"false\"\n"),
       "run.yaml:2:22: parallel.sequence_parallel = \"false\": quotes make it text: write true "
       "or false without quotes");
-  EXPECT_EQ(
-      message("precision: fp23"),
-      "run.yaml:1:12: precision = fp23: unknown, did you mean fp32? write one of fp32 | bf16");
+  EXPECT_EQ(message("precision: fp23"),
+            "run.yaml:1:12: precision = fp23: unknown: write one of fp32 | bf16");
   EXPECT_EQ(message("parallel: 2"),
             "run.yaml:1:11: parallel = 2: it is a map of keys: write parallel: {key: value, ...}");
   EXPECT_THAT(message("abc"), StartsWith("run.yaml:1:1: a config is a map of keys"));
@@ -348,8 +347,8 @@ TEST(ConfigSchedule, DecayEndsAfterWarmupAndStableSteps) {
 TEST(ConfigSchedule, StableStepsAndARisingEndAreRefused) {
   EXPECT_THAT(message("", {"optim.schedule.stable_steps=2"}), HasSubstr("wsd"));
   EXPECT_THAT(message("", {"optim.lr=1e-5"}),
-              AllOf(HasSubstr("optim.schedule.min_lr = 1e-04 (the default)"),
-                    HasSubstr("optim.lr = 1e-05")));
+              AllOf(HasSubstr("optim.schedule.min_lr = 1e-04 (the default)"), HasSubstr("optim.lr"),
+                    HasSubstr("write at most 1e-05")));
   EXPECT_EQ(message("", {"optim.lr=1e-5", "optim.schedule={kind: constant}"}), "");
   EXPECT_EQ(message("", {"optim.lr=1e-5", "optim.schedule={decay_steps: 0}"}), "");
 }
