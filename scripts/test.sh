@@ -31,7 +31,7 @@ case "$sanitizer" in
   thread)
     directory=build-thread
     scripts/build.sh "$directory" -DTANDEM_SANITIZE=thread -DTANDEM_CUDA=OFF
-    export OMP_NUM_THREADS=1
+    export OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1
     selection=(-LE mpi)
     # Kernels with very random address spaces leave no room for ThreadSanitizer's shadow memory.
     if setarch "$(uname -m)" -R true 2>/dev/null; then
