@@ -57,12 +57,16 @@ class Ledger {
   /// Calls of `op`, and of all operations, since construction.
   std::uint64_t calls(Collective op) const { return calls_[static_cast<std::size_t>(op)]; }
   std::uint64_t calls() const { return total_; }
+  /// Time this rank's host spent inside collectives and could not compute.
+  void add_exposed(double seconds) { exposed_seconds_ += seconds; }
+  double exposed_seconds() const { return exposed_seconds_; }
   /// The newest entries, oldest first.
   std::vector<LedgerEntry> recent() const;
 
  private:
   std::vector<LedgerEntry> ring_;
   std::uint64_t total_ = 0;
+  double exposed_seconds_ = 0.0;
   std::array<std::uint64_t, kCollectives> calls_{};
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/device.h"
+#include "core/log.h"
 #include "core/profiler.h"
 #include "parallel/communicator.h"
 #include "parallel/layout.h"
@@ -23,6 +24,7 @@ struct RankContext {
   Communicator* control = nullptr;
   Ledger* ledger = nullptr;
   Profiler* profiler = nullptr;
+  const Logger* log = nullptr;
 };
 
 }  // namespace tandem

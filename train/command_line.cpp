@@ -1,0 +1,61 @@
+#include "train/command_line.h"
+
+#include <CLI/CLI.hpp>
+
+#include "core/error.h"
+
+namespace tandem {
+
+CommandLine parse_command_line(const ProgramDescription& program, int argc,
+                               const char* const* argv) {
+  CommandLine line;
+  CLI::App app(program.purpose, program.name);
+  app.set_version_flag("--version", "tandem 0.1.0");
+  app.option_defaults()->always_capture_default(false);
+  app.add_option("--config", line.config,
+                 "YAML file; a bare name is also sought in configs/ (see configs/reference.yaml)")
+      ->required()
+      ->type_name("FILE");
+  app.add_option("--set", line.overrides,
+                 "override a key, any number of times: --set parallel.tp=2 (the value is YAML)")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  if (program.has_steps) {
+    app.add_option("--steps", line.steps, "the last step to take, instead of train.steps")
+        ->type_name("N")
+        ->check(CLI::PositiveNumber);
+  }
+  if (program.has_dry_run) {
+    app.add_flag("--dry-run", line.dry_run, "print the start-up table and stop");
+  }
+  if (program.has_json) {
+    app.add_option("--json", line.json, "also write the result to a file")->type_name("FILE");
+  }
+  if (!program.modes.empty()) {
+    std::string choices;
+    for (const std::string& mode : program.modes) {
+      choices += (choices.empty() ? "" : " | ") + mode;
+    }
+    app.add_option("mode", line.mode, "what to measure: " + choices)
+        ->required()
+        ->type_name("")
+        ->check(CLI::IsMember(program.modes));
+  }
+  std::string examples = "Examples:";
+  for (const std::string& example : program.examples) {
+    examples += "\n  " + example;
+  }
+  app.footer(examples);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw HelpRequested{app.help()};
+  } catch (const CLI::CallForVersion&) {
+    throw HelpRequested{app.version() + "\n"};
+  } catch (const CLI::ParseError& problem) {
+    throw ConfigError(std::string(problem.what()) + "\nSee " + program.name + " --help.");
+  }
+  return line;
+}
+
+}  // namespace tandem

@@ -1,0 +1,40 @@
+// The command line that all programs share, and the few options of their own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+struct CommandLine {
+  std::string config;
+  std::vector<std::string> overrides;  ///< --set, in order
+  std::string json;                    ///< --json FILE; empty for none
+  std::optional<std::int64_t> steps;   ///< train: the absolute last step
+  bool dry_run = false;                ///< train: start-up table, then exit
+  std::string mode;                    ///< bench: what to measure
+};
+
+/// What a program's --help says and which options it has beside --config and --set.
+struct ProgramDescription {
+  std::string name;
+  std::string purpose;
+  std::vector<std::string> examples;  ///< two lines that work as they stand
+  bool has_steps = false;
+  bool has_dry_run = false;
+  bool has_json = false;
+  std::vector<std::string> modes;  ///< subcommands; one of them is required
+};
+
+/// Thrown for --help and --version: text for stdout, exit 0.
+struct HelpRequested {
+  std::string text;
+};
+
+/// Throws ConfigError for what the program does not know.
+CommandLine parse_command_line(const ProgramDescription& program, int argc,
+                               const char* const* argv);
+
+}  // namespace tandem

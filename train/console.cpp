@@ -1,0 +1,120 @@
+#include "train/console.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace tandem {
+
+std::string short_number(double value) {
+  constexpr std::array kUnits = {"", " k", " M", " G", " T"};
+  std::size_t unit = 0;
+  while (std::abs(value) >= 1000.0 && unit + 1 < kUnits.size()) {
+    value /= 1000.0;
+    ++unit;
+  }
+  return fmt::format("{:.{}f}{}", value, unit == 0 || value >= 100.0 ? 0 : 1, kUnits[unit]);
+}
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  if (whole < 60) {
+    return fmt::format("{} s", whole);
+  }
+  if (whole < 3600) {
+    return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  }
+  return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+}
+
+Console::Console(bool visible, std::int64_t last_step, std::int64_t every)
+    : visible_(visible),
+      terminal_(visible && isatty(STDOUT_FILENO) == 1),
+      last_step_(last_step),
+      every_(every) {}
+
+void Console::table(const Table& table) {
+  if (!visible_) {
+    return;
+  }
+  std::size_t width = 0;
+  for (const auto& [label, value] : table.rows) {
+    width = std::max(width, label.size());
+  }
+  fmt::print("{}\n", table.title);
+  for (const auto& [label, value] : table.rows) {
+    fmt::print("  {:<{}}  {}\n", label, width, value);
+  }
+  std::fflush(stdout);
+}
+
+void Console::step(const StepResult& step, const StepSpeed& speed) {
+  if (!visible_) {
+    return;
+  }
+  ++steps_seen_;
+  seconds_ += step.seconds;
+  line_seconds_ += step.seconds;
+  tokens_ += static_cast<double>(step.tokens);
+  const bool due = step.step % every_ == 0 || step.step == 1 || step.step == last_step_;
+  if (step.outcome != StepOutcome::kUpdated) {
+    line(fmt::format("step {:>6}/{}  skipped: {}", step.step, last_step_,
+                     step.outcome == StepOutcome::kNoTokens
+                         ? "no token to predict in the whole step"
+                         : "loss or gradient norm is not finite"));
+  } else if (due) {
+    const double per_step = seconds_ / static_cast<double>(steps_seen_);
+    line(fmt::format(
+        "step {:>6}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>7} tokens/s  {:>3.0f} % of "
+        "roof  {} left",
+        step.step, last_step_, step.loss, step.grad_norm, step.lr,
+        short_number(line_seconds_ > 0.0 ? tokens_ / line_seconds_ : 0.0),
+        100.0 * speed.roof_fraction,
+        duration_text(per_step * static_cast<double>(last_step_ - step.step))));
+  }
+  if (due) {
+    tokens_ = 0.0;
+    line_seconds_ = 0.0;
+  }
+  draw_bar(step.step);
+}
+
+void Console::evaluation(std::int64_t step, const EvaluationResult& evaluation) {
+  line(fmt::format("step {:>6}/{}  held-out loss {:.4f} nats per token over {} tokens", step,
+                   last_step_, evaluation.loss, evaluation.tokens));
+}
+
+void Console::line(const std::string& text) {
+  if (!visible_) {
+    return;
+  }
+  clear_bar();
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
+void Console::clear_bar() {
+  if (bar_drawn_) {
+    fmt::print("\r\x1b[K");
+    bar_drawn_ = false;
+  }
+}
+
+void Console::draw_bar(std::int64_t step) {
+  if (!terminal_ || step >= last_step_) {
+    return;
+  }
+  constexpr std::int64_t kWidth = 40;
+  const std::int64_t filled = kWidth * step / last_step_;
+  const double left =
+      seconds_ / static_cast<double>(steps_seen_) * static_cast<double>(last_step_ - step);
+  fmt::print("\r\x1b[K[{:=<{}}>{:{}}] {}/{}  {} left", "", filled, "", kWidth - filled, step,
+             last_step_, duration_text(left));
+  std::fflush(stdout);
+  bar_drawn_ = true;
+}
+
+}  // namespace tandem

@@ -1,0 +1,50 @@
+// What rank 0 shows on stdout: the start-up table, one line per log.every steps, a progress bar
+// where stdout is a terminal, and the lines that sum a run up.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/run_directory.h"
+
+namespace tandem {
+
+/// Rows of "label  value" under a title.
+struct Table {
+  std::string title;
+  std::vector<std::pair<std::string, std::string>> rows;
+};
+
+class Console {
+ public:
+  /// `last_step`: the step at which the run ends. A console that is not `visible` prints nothing.
+  Console(bool visible, std::int64_t last_step, std::int64_t every);
+
+  void table(const Table& table);
+  void step(const StepResult& step, const StepSpeed& speed);
+  void evaluation(std::int64_t step, const EvaluationResult& evaluation);
+  void line(const std::string& text);
+
+ private:
+  void clear_bar();
+  void draw_bar(std::int64_t step);
+
+  bool visible_;
+  bool terminal_;
+  bool bar_drawn_ = false;
+  std::int64_t last_step_;
+  std::int64_t every_;
+  std::int64_t steps_seen_ = 0;
+  double seconds_ = 0.0;  ///< of the steps seen
+  double tokens_ = 0.0;   ///< since the last line
+  double line_seconds_ = 0.0;
+};
+
+/// "1.2 k", "3.4 M"
+std::string short_number(double value);
+/// "1 min 05 s"
+std::string duration_text(double seconds);
+
+}  // namespace tandem

@@ -1,0 +1,269 @@
+#include "train/launch.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <mutex>
+#include <numeric>
+#include <sstream>
+
+#include "train/stop_signal.h"
+
+namespace tandem {
+
+namespace {
+
+int threads_per_rank(const Config& config, const HostMap& hosts) {
+  if (config.threads > 0) {
+    return config.threads;
+  }
+  if (const char* text = std::getenv("OMP_NUM_THREADS")) {
+    const int threads = std::atoi(text);
+    if (threads > 0) {
+      return threads;
+    }
+  }
+  return std::max(1, allowed_cpus() / hosts.ranks_here);
+}
+
+std::unique_ptr<Device> make_device(DeviceChoice choice, int threads) {
+  if (choice == DeviceChoice::kReference) {
+    return make_reference_device(threads);
+  }
+  return make_cpu_device(threads);
+}
+
+void check_device(const Config& config) {
+  if (config.device == DeviceChoice::kCuda) {
+    throw ConfigError(
+        "device: cuda: this build has no CUDA device. Write device: cpu, or auto to take what is "
+        "there.");
+  }
+  if (config.parallel.comm == CommChoice::kNccl) {
+    throw ConfigError(
+        "parallel.comm: nccl: this build has no NCCL communicator. Write auto, mpi (under mpirun) "
+        "or local (ranks as threads).");
+  }
+}
+
+std::string command_text(int argc, const char* const* argv) {
+  std::string text;
+  for (int i = 0; i < argc; ++i) {
+    text += (i == 0 ? "" : " ") + std::string(argv[i]);
+  }
+  return text;
+}
+
+void check_world(const Config& config, int launched, const std::string& command) {
+  if (launched > 0 && config.world() != launched) {
+    std::ostringstream text;
+    text << launched << (launched == 1 ? " rank was" : " ranks were")
+         << " started, but the layout parallel.tp=" << config.parallel.tp
+         << " x parallel.dp=" << config.parallel.dp << " has " << config.world()
+         << ". Start it as\n  mpirun -np " << config.world() << " " << command;
+    throw ConfigError(text.str());
+  }
+  if (launched > 0 && config.parallel.comm == CommChoice::kLocal && launched > 1) {
+    throw ConfigError(
+        "parallel.comm: local runs ranks as threads of one process, but a launcher started " +
+        std::to_string(launched) + " processes. Start it plainly, without mpirun:\n  " + command);
+  }
+  if (launched == 0 && config.parallel.comm == CommChoice::kMpi) {
+    throw ConfigError("parallel.comm: mpi needs a launcher:\n  mpirun -np " +
+                      std::to_string(config.world()) + " " + command);
+  }
+}
+
+/// Ranks that are threads share the streams; a message stays in one piece.
+void print_error(const std::string& program, const std::string& text) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  std::cout.flush();
+  std::cerr << program << ": error: " << text << std::endl;
+}
+
+/// One rank from its first check to its exit code.
+class Rank {
+ public:
+  Rank(const Program& program, World& world, int launched, int argc, const char* const* argv)
+      : program_(program), world_(world), launched_(launched), argc_(argc), argv_(argv) {}
+
+  int run() {
+    try {
+      return checked_run();
+    } catch (const Silenced& silenced) {
+      return static_cast<int>(silenced.code());
+    } catch (const HelpRequested& help) {
+      if (world_.rank() == 0) {
+        std::cout << help.text;
+      }
+      return 0;
+    } catch (const NonFiniteError& error) {  // thrown by every rank after the same step
+      if (world_.rank() == 0) {
+        print_error(program_.description.name, error.what());
+      }
+      return static_cast<int>(error.code());
+    } catch (const PeerLost& error) {
+      print_error(program_.description.name, at_rank(error.what()));
+      world_.abandon(error.what());
+      return static_cast<int>(error.code());
+    } catch (const Error& error) {
+      print_error(program_.description.name, agreed_ ? at_rank(error.what()) : error.what());
+      abandon_if_running(error.what());
+      return static_cast<int>(error.code());
+    } catch (const std::exception& error) {
+      print_error(program_.description.name, at_rank(error.what()));
+      abandon_if_running(error.what());
+      return static_cast<int>(ExitCode::kInternal);
+    }
+  }
+
+ private:
+  int checked_run() {
+    const std::unique_ptr<Device> host = make_reference_device(1);
+    std::vector<int> everyone(static_cast<std::size_t>(world_.size()));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    Ledger ledger;
+    const std::unique_ptr<Communicator> control =
+        world_.make_group("control", everyone, *host, &ledger, nullptr);
+    Config config;
+    std::unique_ptr<Job> job;
+    agree(*control, [&] {
+      const CommandLine line = parse_command_line(program_.description, argc_, argv_);
+      config =
+          load_config({.file = line.config,
+                       .overrides = line.overrides,
+                       .launched_ranks = launched_ > 0 ? std::optional(launched_) : std::nullopt});
+      check_world(config, launched_, command_text(argc_, argv_));
+      check_device(config);
+      job = program_.prepare(line, config, {config.parallel.tp, config.parallel.dp, world_.rank()});
+    });
+    agreed_ = true;
+    Session session(world_, config, *control, ledger, Logger(world_.rank()));
+    return job->run(session);
+  }
+
+  std::string at_rank(const std::string& text) const {
+    return world_.size() == 1 ? text : "rank " + std::to_string(world_.rank()) + ": " + text;
+  }
+  /// An error after the agreement is this rank's alone: its peers would wait for it.
+  void abandon_if_running(const std::string& why) {
+    if (agreed_) {
+      world_.abandon(why);
+    }
+  }
+
+  const Program& program_;
+  World& world_;
+  int launched_;
+  int argc_;
+  const char* const* argv_;
+  bool agreed_ = false;
+};
+
+/// The code of a process whose ranks were threads: that of a rank that failed by itself, before
+/// those that merely lost it.
+int worst(const std::vector<int>& codes) {
+  const int lost = static_cast<int>(ExitCode::kPeer);
+  int result = 0;
+  for (const int code : codes) {
+    if (code != 0 && (result == 0 || result == lost)) {
+      result = code;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Session::Session(World& world, const Config& config, Communicator& control, Ledger& ledger,
+                 const Logger& log, std::unique_ptr<Device> device)
+    : hosts_(map_hosts(control)),
+      communicator_kind_(world.kind()),
+      profiler_(config.profile.nvtx),
+      device_(std::move(device)) {
+  const int threads = threads_per_rank(config, hosts_);
+  if (!device_) {
+    device_ = make_device(config.device, threads);
+  }
+  compute_ = device_->make_stream("compute");
+  rank_.layout = {config.parallel.tp, config.parallel.dp, world.rank()};
+  rank_.threads = threads;
+  rank_.device = device_.get();
+  rank_.compute = compute_.get();
+  rank_.control = &control;
+  rank_.ledger = &ledger;
+  rank_.profiler = &profiler_;
+  rank_.log = &log;
+  tensor_parallel_ = world.make_group("tp", rank_.layout.tp_group(), *device_, &ledger, &profiler_);
+  data_parallel_ = world.make_group("dp", rank_.layout.dp_group(), *device_, &ledger, &profiler_);
+  rank_.tensor_parallel = tensor_parallel_.get();
+  rank_.data_parallel = data_parallel_.get();
+}
+
+void agree(Communicator& control, const std::function<void()>& check) {
+  std::exception_ptr problem;
+  std::int64_t code = 0;
+  try {
+    check();
+  } catch (const Error& error) {
+    problem = std::current_exception();
+    code = static_cast<std::int64_t>(error.code());
+  } catch (const HelpRequested&) {  // every rank has the same command line
+    throw;
+  } catch (...) {
+    problem = std::current_exception();
+    code = static_cast<std::int64_t>(ExitCode::kInternal);
+  }
+  std::vector<std::int64_t> codes(static_cast<std::size_t>(control.size()));
+  control
+      .all_gather(Tensor(&code, DType::kI64, {1}),
+                  Tensor::of<std::int64_t>(codes, {control.size()}),
+                  {.label = "agreement on errors"})
+      .wait_host();
+  const auto reporter = std::max_element(codes.begin(), codes.end());  // the first of the worst
+  if (*reporter == 0) {
+    return;
+  }
+  if (reporter - codes.begin() == control.index()) {
+    std::rethrow_exception(problem);
+  }
+  throw Silenced(static_cast<ExitCode>(*reporter));
+}
+
+int launch(const Program& program, int argc, const char* const* argv) {
+  const std::string& name = program.description.name;
+  try {
+    catch_stop_signals();
+    const int launched = launched_ranks();
+    if (launched > 0) {
+      const std::unique_ptr<World> world = make_mpi_world({});
+      return Rank(program, *world, launched, argc, argv).run();
+    }
+    // The number of ranks is in the config; each rank reads it again as it would under a launcher.
+    const CommandLine line = parse_command_line(program.description, argc, argv);
+    const Config config = load_config({.file = line.config, .overrides = line.overrides});
+    std::vector<int> codes(static_cast<std::size_t>(config.world()));
+    const auto thrown = run_local_world(
+        config.world(), {.timeout_s = config.parallel.timeout_s}, [&](World& world) {
+          codes[static_cast<std::size_t>(world.rank())] = Rank(program, world, 0, argc, argv).run();
+        });
+    for (const std::exception_ptr& exception : thrown) {
+      if (exception) {
+        std::rethrow_exception(exception);
+      }
+    }
+    return worst(codes);
+  } catch (const HelpRequested& help) {
+    std::cout << help.text;
+    return 0;
+  } catch (const Error& error) {
+    print_error(name, error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    print_error(name, error.what());
+    return static_cast<int>(ExitCode::kInternal);
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,70 @@
+// How a program becomes ranks and ends with one exit code. Started by mpirun or srun, the process
+// is one rank of an MPI world; started plainly, the ranks of the layout are threads of this process
+// and MPI is never initialised. Each rank checks its command line, config and data on its own; one
+// agreement then finds the worst error, one rank prints it, and all leave with its code.
+//
+// This is the only place that names a concrete device or communicator.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/device.h"
+#include "parallel/rank_context.h"
+#include "parallel/world.h"
+#include "train/command_line.h"
+#include "train/config.h"
+#include "train/hosts.h"
+
+namespace tandem {
+
+/// One rank of a running program: everything that RankContext borrows, and where it runs.
+class Session {
+ public:
+  /// Collective over the world. `control` already connects all ranks.
+  Session(World& world, const Config& config, Communicator& control, Ledger& ledger,
+          const Logger& log, std::unique_ptr<Device> device = nullptr);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  RankContext& rank() { return rank_; }
+  const HostMap& hosts() const { return hosts_; }
+  const std::string& communicator_kind() const { return communicator_kind_; }
+
+ private:
+  HostMap hosts_;
+  std::string communicator_kind_;
+  Profiler profiler_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> compute_;
+  std::unique_ptr<Communicator> tensor_parallel_, data_parallel_;
+  RankContext rank_;
+};
+
+/// The work of one rank between the agreement on errors and the exit code.
+class Job {
+ public:
+  virtual ~Job() = default;
+  /// Returns the exit code, the same on every rank.
+  virtual int run(Session& session) = 0;
+};
+
+struct Program {
+  ProgramDescription description;
+  /// Checks everything that can be checked without other ranks; throws what is wrong.
+  std::function<std::unique_ptr<Job>(const CommandLine&, const Config&, const Layout&)> prepare;
+};
+
+/// Runs `program` on the ranks that were started, or as threads, and returns the exit code.
+int launch(const Program& program, int argc, const char* const* argv);
+
+/// Runs `check` on every rank of `control` and agrees on the outcome: returns if none threw, else
+/// throws on every rank: the error itself on the rank that is to print it (the worst exit code,
+/// then the lowest rank), a Silenced on all others. `check` must not communicate.
+struct Silenced : Error {
+  explicit Silenced(ExitCode code) : Error(code, "another rank reports the error") {}
+};
+void agree(Communicator& control, const std::function<void()>& check);
+
+}  // namespace tandem

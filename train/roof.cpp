@@ -1,0 +1,143 @@
+#include "train/roof.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "core/philox.h"
+
+namespace tandem {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class DeviceMatrix {
+ public:
+  DeviceMatrix(Device& device, Stream& stream, DType dtype, std::int64_t rows, std::int64_t columns)
+      : device_(device),
+        tensor(device.allocate(static_cast<std::size_t>(rows * columns) * size_of(dtype)), dtype,
+               {rows, columns}) {
+    std::vector<float> host(static_cast<std::size_t>(rows * columns));
+    for (std::size_t i = 0; i < host.size(); i += 4) {
+      const PhiloxBlock draws = philox_draw(1, RandomUse::kSynthetic, 0, i / 4);
+      for (std::size_t j = 0; j < 4 && i + j < host.size(); ++j) {
+        host[i + j] = static_cast<float>(draws.x[j]) * 0x1p-31f - 1.0f;
+      }
+    }
+    const Tensor from(host.data(), DType::kF32, {rows, columns});
+    if (dtype == DType::kF32) {
+      device.copy(stream, from, tensor);
+    } else {
+      device.cast(stream, from, tensor);
+    }
+    stream.synchronize();
+  }
+  ~DeviceMatrix() { device_.deallocate(tensor.data); }
+  DeviceMatrix(const DeviceMatrix&) = delete;
+  DeviceMatrix& operator=(const DeviceMatrix&) = delete;
+
+ private:
+  Device& device_;
+
+ public:
+  const Tensor tensor;
+};
+
+fs::path cache_file() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
+    return fs::path(cache) / "tandem" / "roof.json";
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
+    return fs::path(home) / ".cache" / "tandem" / "roof.json";
+  }
+  return {};
+}
+
+nlohmann::json read_cache(const fs::path& file) {
+  std::ifstream in(file);
+  const auto cache = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  return cache.is_object() ? cache : nlohmann::json::object();
+}
+
+/// The cache is a convenience: where it cannot be written the next run measures again.
+void write_cache(const fs::path& file, const nlohmann::json& cache) {
+  std::error_code ignored;
+  fs::create_directories(file.parent_path(), ignored);
+  const fs::path beside = file.string() + fmt::format(".{}", ::getpid());
+  if (std::ofstream out(beside); out << cache.dump(1) << '\n') {
+    out.close();
+    fs::rename(beside, file, ignored);
+  }
+}
+
+double measure(Device& device, DType storage) {
+  const auto stream = device.make_stream("roof");
+  double best = 0.0;
+  for (const MatmulShape& shape :
+       {MatmulShape{1024, 2048, 1024, false, true}, MatmulShape{1024, 2048, 1024, false, false},
+        MatmulShape{1024, 2048, 1024, true, false}}) {
+    best = std::max(best, matmul_rate(device, *stream, storage, shape, 3));
+  }
+  return best;
+}
+
+}  // namespace
+
+double matmul_rate(Device& device, Stream& stream, DType storage, const MatmulShape& shape,
+                   int repeats) {
+  const auto matrix = [&](std::int64_t rows, std::int64_t columns, bool transposed) {
+    return DeviceMatrix(device, stream, storage, transposed ? columns : rows,
+                        transposed ? rows : columns);
+  };
+  const DeviceMatrix a = matrix(shape.m, shape.k, shape.transpose_a);
+  const DeviceMatrix b = matrix(shape.k, shape.n, shape.transpose_b);
+  const DeviceMatrix c = matrix(shape.m, shape.n, false);
+  double best = 1e300;
+  for (int i = 0; i <= repeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    device.gemm(stream, {.a = a.tensor,
+                         .b = b.tensor,
+                         .c = c.tensor,
+                         .transpose_a = shape.transpose_a,
+                         .transpose_b = shape.transpose_b});
+    stream.synchronize();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    if (i > 0) {
+      best = std::min(best, seconds.count());
+    }
+  }
+  return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
+         static_cast<double>(shape.k) / best;
+}
+
+double host_roof(DType storage, int cpus) {
+  const std::unique_ptr<Device> device = make_cpu_device(cpus);
+  const std::string key =
+      fmt::format("{} | {} | {} CPUs", device->describe(), name_of(storage), cpus);
+  const fs::path file = cache_file();
+  nlohmann::json cache = file.empty() ? nlohmann::json::object() : read_cache(file);
+  if (const auto found = cache.find(key); found != cache.end() && found->is_number()) {
+    return found->get<double>() * 1e9;
+  }
+  double roof = measure(*device, storage);
+  if (storage != DType::kF32) {
+    // Where the processor has no units for the type, matmuls of floats are the roof.
+    roof = std::max(roof, measure(*device, DType::kF32));
+  }
+  if (!file.empty()) {
+    cache[key] = roof / 1e9;  // GFLOP/s
+    write_cache(file, cache);
+  }
+  return roof;
+}
+
+}  // namespace tandem

@@ -1,0 +1,86 @@
+#include "train/run_directory.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+namespace tandem {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kMetrics = "metrics.jsonl";
+
+/// JSON has no NaN or infinity.
+std::string number(double value) {
+  return std::isfinite(value) ? fmt::format("{:.9g}", value) : "null";
+}
+
+/// Moves the metrics of an earlier run to the first free metrics.N.jsonl.
+void keep_old_metrics(const fs::path& directory) {
+  if (!fs::exists(directory / kMetrics)) {
+    return;
+  }
+  for (int n = 1;; ++n) {
+    const fs::path old = directory / fmt::format("metrics.{}.jsonl", n);
+    if (!fs::exists(old)) {
+      fs::rename(directory / kMetrics, old);
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+RunDirectory::RunDirectory(const Config& config, const Logger& log)
+    : path_(fs::path(config.log.dir) / config.name), log_(log) {
+  try {
+    fs::create_directories(path_);
+    keep_old_metrics(path_);
+  } catch (const fs::filesystem_error& error) {
+    throw ConfigError(fmt::format(
+        "log.dir: {}: the run directory cannot be made there ({}). Name a directory that can be "
+        "written.",
+        config.log.dir, error.code().message()));
+  }
+  std::ofstream yaml(path_ / "config.yaml");
+  yaml << to_yaml(config);
+  yaml.close();
+  metrics_.open(path_ / kMetrics);
+  if (!yaml || !metrics_) {
+    throw ConfigError(
+        fmt::format("log.dir: {}: cannot write there ({}). Name a directory that can be written.",
+                    path_.string(), std::strerror(errno)));
+  }
+}
+
+void RunDirectory::write(const StepResult& step, const StepSpeed& speed) {
+  write_line(fmt::format(
+      R"({{"step": {}, "loss": {}, "grad_norm": {}, "lr": {}, "tokens": {}, "consumed_samples": {}, )"
+      R"("step_ms": {:.3f}, "data_ms": {:.3f}, "tokens_per_s": {:.1f}, "tflops_per_rank": {}, )"
+      R"("roof_fraction": {}, "comm_exposed_ms": {:.3f}, "skipped_steps": {}, "loss_scale": 1}})",
+      step.step, step.outcome == StepOutcome::kNoTokens ? "null" : number(step.loss),
+      step.outcome == StepOutcome::kNoTokens ? "null" : number(step.grad_norm), number(step.lr),
+      step.tokens, step.consumed_samples, step.seconds * 1e3, step.data_seconds * 1e3,
+      speed.tokens_per_s, number(speed.tflops_per_rank), number(speed.roof_fraction),
+      speed.comm_exposed_ms, step.skipped_steps));
+}
+
+void RunDirectory::write(std::int64_t step, const EvaluationResult& evaluation) {
+  write_line(fmt::format(R"({{"step": {}, "valid_loss": {}, "valid_tokens": {}}})", step,
+                         number(evaluation.loss), evaluation.tokens));
+}
+
+void RunDirectory::write_line(const std::string& line) {
+  metrics_ << line << '\n' << std::flush;
+  if (!metrics_ && !warned_) {
+    warned_ = true;
+    log_.warn(fmt::format("{}: cannot be written ({}); training goes on without metrics",
+                          (path_ / kMetrics).string(), std::strerror(errno)));
+  }
+}
+
+}  // namespace tandem

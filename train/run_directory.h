@@ -1,0 +1,42 @@
+// What a run leaves in <log.dir>/<name>/: the resolved config and one line of metrics per step.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "core/log.h"
+#include "train/config.h"
+#include "train/trainer.h"
+
+namespace tandem {
+
+/// Speed of a step, held against the machine.
+struct StepSpeed {
+  double tokens_per_s = 0.0;  ///< whole job
+  double tflops_per_rank = 0.0;
+  double roof_fraction = 0.0;
+  double comm_exposed_ms = 0.0;  ///< this rank's time inside collectives and their waits
+};
+
+/// Rank 0's. Metrics of an earlier run in the same place are kept as metrics.1.jsonl and so on.
+class RunDirectory {
+ public:
+  /// Creates the directory and writes config.yaml; throws ConfigError if it cannot.
+  RunDirectory(const Config& config, const Logger& log);
+
+  const std::filesystem::path& path() const { return path_; }
+  void write(const StepResult& step, const StepSpeed& speed);
+  void write(std::int64_t step, const EvaluationResult& evaluation);
+
+ private:
+  void write_line(const std::string& line);
+
+  std::filesystem::path path_;
+  Logger log_;
+  std::ofstream metrics_;
+  bool warned_ = false;
+};
+
+}  // namespace tandem

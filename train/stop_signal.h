@@ -1,0 +1,11 @@
+// Signals that ask a run to stop after the step it is in: SIGTERM, SIGINT, SIGUSR1, SIGUSR2.
+#pragma once
+
+namespace tandem {
+
+/// From now on these signals only set a flag. Process-wide, as signals are.
+void catch_stop_signals();
+/// The signal that arrived, 0 for none.
+int stop_signal();
+
+}  // namespace tandem

@@ -1,0 +1,279 @@
+#include "train/train_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "core/arena.h"
+#include "train/console.h"
+#include "train/memory.h"
+#include "train/roof.h"
+#include "train/run_directory.h"
+#include "train/state.h"
+#include "train/stop_signal.h"
+#include "train/trainer.h"
+
+namespace tandem {
+
+namespace {
+
+DeviceKind device_kind(const Config& config) {
+  return config.device == DeviceChoice::kReference ? DeviceKind::kReference : DeviceKind::kCpu;
+}
+
+std::string join(const std::vector<int>& values) {
+  return fmt::format("{{{}}}", fmt::join(values, ","));
+}
+
+/// Every group of one axis: "{0,1} {2,3}".
+std::string groups_text(const Layout& layout, std::vector<int> (Layout::*group)() const) {
+  std::string text;
+  std::vector<bool> listed(static_cast<std::size_t>(layout.world()), false);
+  for (int rank = 0; rank < layout.world(); ++rank) {
+    const std::vector<int> members = (Layout{layout.tp, layout.dp, rank}.*group)();
+    if (!listed[static_cast<std::size_t>(members.front())]) {
+      listed[static_cast<std::size_t>(members.front())] = true;
+      text += (text.empty() ? "" : " ") + join(members);
+    }
+  }
+  return text;
+}
+
+/// One rank's run, from allocation to the last line.
+class Run {
+ public:
+  Run(Session& session, const Config& config, DataSource& source)
+      : session_(session),
+        rank_(session.rank()),
+        config_(config),
+        source_(source),
+        console_(rank_.layout.rank == 0, config.train.steps, config.log.every) {
+    rank_.precision = precision_of(config, rank_.device->kind());
+    measured_.emplace();
+    const TrainState measured(config_, rank_.layout, rank_.precision, max_rows(config_),
+                              *measured_);
+    parameters_ = measured.store.global_count();
+    flops_per_token_ = 6.0 * static_cast<double>(measured.network.matmul_parameters());
+  }
+
+  int dry_run() {
+    console_.table(startup_table());
+    console_.line("dry run: nothing was trained");
+    return 0;
+  }
+
+  int train() {
+    agree(*rank_.control, [&] {
+      check_memory(config_, rank_.layout, rank_.precision, *measured_, session_.hosts().ranks_here,
+                   available_memory());
+    });
+    agree(*rank_.control, [&] {
+      if (rank_.layout.rank == 0) {
+        directory_.emplace(config_, *rank_.log);
+      }
+    });
+    warn();
+    Arena arena(*rank_.device, *measured_);
+    TrainState state(config_, rank_.layout, rank_.precision, max_rows(config_), arena);
+    Trainer trainer(rank_, config_, state, source_);
+    agree_on_roof();
+    console_.table(startup_table());
+    const int signal = steps(trainer);
+    if (signal != 0) {
+      console_.line(fmt::format("stopped by signal {} after step {}", signal, trainer.steps()));
+      return 128 + signal;
+    }
+    last_lines(trainer);
+    return 0;
+  }
+
+ private:
+  int steps(Trainer& trainer) {
+    while (trainer.steps() < config_.train.steps) {
+      const double exposed_before = rank_.ledger->exposed_seconds();
+      const StepResult result = trainer.step(stop_signal());
+      const StepSpeed speed = speed_of(result, rank_.ledger->exposed_seconds() - exposed_before);
+      trained_seconds_ += result.seconds;
+      trained_tokens_ += result.tokens;
+      last_ = result;
+      if (directory_) {
+        directory_->write(result, speed);
+      }
+      console_.step(result, speed);
+      if (result.stop_signal != 0) {
+        return result.stop_signal;
+      }
+      const bool last = result.step == config_.train.steps;
+      if (config_.train.eval_every > 0 && source_.evaluation_batches() > 0 &&
+          (last || result.step % config_.train.eval_every == 0)) {
+        evaluation_ = trainer.evaluate();
+        if (directory_) {
+          directory_->write(result.step, *evaluation_);
+        }
+        console_.evaluation(result.step, *evaluation_);
+      }
+    }
+    return 0;
+  }
+
+  StepSpeed speed_of(const StepResult& result, double exposed_seconds) const {
+    const double tokens_per_s = static_cast<double>(result.tokens) / result.seconds;
+    const double flops = tokens_per_s * flops_per_token_;
+    return {.tokens_per_s = tokens_per_s,
+            .tflops_per_rank = flops / rank_.layout.world() / 1e12,
+            .roof_fraction = flops / roof_,
+            .comm_exposed_ms = exposed_seconds * 1e3};
+  }
+
+  /// The sum of the hosts' roofs; each host's is measured by its first rank.
+  void agree_on_roof() {
+    double roof = 0.0;
+    if (session_.hosts().index_here == 0) {
+      const DType storage = rank_.precision.storage == DType::kBF16 ? DType::kBF16 : DType::kF32;
+      roof =
+          host_roof(storage, std::min(allowed_cpus(), session_.hosts().ranks_here * rank_.threads));
+    }
+    rank_.control->all_reduce(Tensor(&roof, DType::kF64, {1}), {.label = "roof of the hosts"})
+        .wait_host();
+    roof_ = roof;
+  }
+
+  void warn() const {
+    const int cpus = allowed_cpus();
+    if (rank_.threads > cpus) {
+      rank_.log->warn(fmt::format(
+          "{} threads share {} allowed CPU{}. Open MPI binds 1 or 2 ranks to one core each: start "
+          "with mpirun --bind-to none, or set threads: {}",
+          rank_.threads, cpus, cpus == 1 ? "" : "s", cpus));
+    }
+    const std::vector<std::string> hosts = session_.hosts().of(rank_.layout.tp_group());
+    if (hosts.size() > 1 && rank_.layout.tp_rank() == 0) {
+      rank_.log->warn(fmt::format(
+          "the tensor-parallel group {} spans hosts {}: every layer's collective crosses the "
+          "network. Place ranks by slot (mpirun --map-by slot) and give each host slots=K in the "
+          "hostfile, K a multiple of parallel.tp",
+          join(rank_.layout.tp_group()), fmt::join(hosts, ", ")));
+    }
+  }
+
+  Table startup_table() const {
+    const Layout& layout = rank_.layout;
+    Table table{fmt::format("tandem train: {}", config_.name), {}};
+    const auto row = [&](const char* label, std::string value) {
+      table.rows.emplace_back(label, std::move(value));
+    };
+    row("layout", fmt::format("tp {} x dp {} = {} rank{}{}", layout.tp, layout.dp, layout.world(),
+                              layout.world() == 1 ? "" : "s",
+                              config_.parallel.sequence_parallel ? ", sequence parallel" : ""));
+    row("groups", fmt::format("tp {}   dp {}", groups_text(layout, &Layout::tp_group),
+                              groups_text(layout, &Layout::dp_group)));
+    std::vector<int> everyone = layout.world_group();
+    row("ranks",
+        fmt::format("{} on {}",
+                    session_.communicator_kind() == "mpi" ? "processes (mpi)"
+                                                          : "threads of one process (local)",
+                    fmt::join(session_.hosts().of(everyone), ", ")));
+    row("device", rank_.device->describe());
+    row("CPUs", fmt::format("{} allowed for rank 0, {} thread{} per rank", allowed_cpus(),
+                            rank_.threads, rank_.threads == 1 ? "" : "s"));
+    if (roof_ > 0.0) {
+      row("roof",
+          fmt::format("{:.0f} GFLOP/s matmul, measured on {}", roof_ / 1e9,
+                      session_.hosts().of(everyone).size() == 1 ? "this host" : "these hosts"));
+    }
+    row("model", fmt::format("{} parameters, {} FLOPs per token", short_number(parameters_),
+                             short_number(flops_per_token_)));
+    row("data", source_.describe());
+    row("batch", fmt::format("{} sequences = {} per micro-batch x {} data rank{} x {} accumulated",
+                             config_.train.global_batch, config_.train.micro_batch, layout.dp,
+                             layout.dp == 1 ? "" : "s", config_.accumulation()));
+    std::string memory;
+    for (std::size_t c = 0; c < kMemoryCategories; ++c) {
+      const auto category = static_cast<MemoryCategory>(c);
+      if (measured_->bytes(category) > 0) {
+        memory += fmt::format("{}{} {}", memory.empty() ? "" : ", ", name_of(category),
+                              bytes_text(measured_->bytes(category)));
+      }
+    }
+    row("memory", fmt::format("{} per rank: {}", bytes_text(measured_->total()), memory));
+    if (directory_) {
+      row("run", directory_->path().string());
+    }
+    return table;
+  }
+
+  void last_lines(const Trainer& trainer) {
+    const double seconds = std::max(trained_seconds_, 1e-9);
+    const double tokens_per_s = static_cast<double>(trained_tokens_) / seconds;
+    console_.line("");
+    console_.line(fmt::format(
+        "trained {} ({} parameters, tp {} x dp {}) for {} steps on {} tokens in {}", config_.name,
+        short_number(parameters_), rank_.layout.tp, rank_.layout.dp, trainer.steps(),
+        short_number(static_cast<double>(trained_tokens_)), duration_text(seconds)));
+    console_.line(fmt::format("speed   {} tokens/s, {:.0f} GFLOP/s, {:.0f} % of the matmul roof",
+                              short_number(tokens_per_s), tokens_per_s * flops_per_token_ / 1e9,
+                              100.0 * tokens_per_s * flops_per_token_ / roof_));
+    console_.line(
+        fmt::format("loss    {:.4f} at the last step{}", last_.loss,
+                    evaluation_ ? fmt::format(", {:.4f} held out", evaluation_->loss) : ""));
+    if (directory_) {
+      console_.line(fmt::format("metrics {}/metrics.jsonl", directory_->path().string()));
+      console_.line(
+          "next    the same model under another layout: --set parallel.tp=1 --set parallel.dp=4 "
+          "gives the same losses to rounding");
+    }
+  }
+
+  Session& session_;
+  RankContext& rank_;
+  const Config& config_;
+  DataSource& source_;
+  Console console_;
+  std::optional<Arena> measured_;
+  std::optional<RunDirectory> directory_;
+  double parameters_ = 0.0;
+  double flops_per_token_ = 0.0;
+  double roof_ = 0.0;
+  double trained_seconds_ = 0.0;
+  std::int64_t trained_tokens_ = 0;
+  StepResult last_;
+  std::optional<EvaluationResult> evaluation_;
+};
+
+}  // namespace
+
+TrainJob::TrainJob(const CommandLine& line, const Config& config, const Layout& layout)
+    : config_(config), dry_run_(line.dry_run) {
+  if (line.steps) {
+    config_.train.steps = *line.steps;
+  }
+  source_ = make_data_source(config_, layout,
+                             {.storage = precision_of(config_, device_kind(config_)).storage,
+                              .threads = config_.threads > 0 ? config_.threads : 1});
+}
+
+TrainJob::TrainJob(const Config& config, std::unique_ptr<DataSource> source)
+    : config_(config), source_(std::move(source)) {}
+
+int TrainJob::run(Session& session) {
+  Run run(session, config_, *source_);
+  return dry_run_ ? run.dry_run() : run.train();
+}
+
+Program train_program() {
+  return {.description = {.name = "train",
+                          .purpose = "Trains the model of a config under its tensor-parallel x "
+                                     "data-parallel layout.",
+                          .examples = {"mpirun -np 4 build/train --config configs/ffn_tp2_dp2.yaml",
+                                       "build/train --config ffn_tp2_dp2 --set parallel.tp=4 --set "
+                                       "parallel.dp=1 --steps 50   (4 ranks as threads)"},
+                          .has_steps = true,
+                          .has_dry_run = true},
+          .prepare = [](const CommandLine& line, const Config& config, const Layout& layout) {
+            return std::make_unique<TrainJob>(line, config, layout);
+          }};
+}
+
+}  // namespace tandem

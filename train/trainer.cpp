@@ -1,0 +1,205 @@
+#include "train/trainer.h"
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+
+#include "optim/gradient_norm.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
+
+namespace tandem {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Signals that stop a run, in the order in which they travel beside the token count.
+constexpr std::array<int, 4> kStopSignals = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+
+}  // namespace
+
+Trainer::Trainer(RankContext& rank, const Config& config, TrainState& state, DataSource& source)
+    : rank_(&rank),
+      config_(&config),
+      state_(&state),
+      source_(&source),
+      reducer_(state.store, *rank.data_parallel, *rank.compute) {
+  state.store.initialize(*rank.device, *rank.compute, config.seed, rank.threads);
+}
+
+StepResult Trainer::step(int signal) {
+  const ProfileRange range(rank_->profiler, "step");
+  const auto start = Clock::now();
+  StepResult result;
+  result.step = ++step_;
+  const auto batches = source_->fetch_step(consumed_samples_);
+  consumed_samples_ += config_->train.global_batch;
+  result.consumed_samples = consumed_samples_;
+  result.data_seconds = seconds_since(start);
+
+  const Agreement agreed = agree(batches, signal);
+  result.tokens = agreed.tokens;
+  result.stop_signal = agreed.signal;
+  // Updates count from 1 and only steps that change the weights count.
+  const std::int64_t update = step_ - skipped_steps_;
+  result.lr = learning_rate(config_->optim.schedule, config_->optim.lr, update);
+  if (result.tokens == 0) {
+    result = skip(result, StepOutcome::kNoTokens);
+    result.seconds = seconds_since(start);
+    return result;
+  }
+
+  backward_over_data(batches, 1.0 / static_cast<double>(result.tokens));
+  finish_gradients();
+  const auto [loss_sum, squared_norm] = reduce_scalars();
+  result.loss = loss_sum / static_cast<double>(result.tokens);
+  result.grad_norm = std::sqrt(squared_norm);
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
+    result = skip(result, StepOutcome::kNonFinite);
+    if (++non_finite_in_a_row_ >= config_->train.max_skipped) {
+      throw NonFiniteError("step " + std::to_string(step_) +
+                           ": loss or gradient norm is not finite, " +
+                           std::to_string(non_finite_in_a_row_) +
+                           " steps in a row (train.max_skipped). Lower optim.lr, raise "
+                           "optim.schedule.warmup_steps, or check the data.");
+    }
+  } else {
+    non_finite_in_a_row_ = 0;
+    const ProfileRange update_range(rank_->profiler, "optimizer");
+    update_parameters(*rank_->device, *rank_->compute, state_->store, optimizer_options(*config_),
+                      {.lr = result.lr,
+                       .grad_scale = clip_factor(result.grad_norm, config_->train.clip_grad_norm),
+                       .update = update});
+    rank_->compute->synchronize();
+  }
+  result.skipped_steps = skipped_steps_;
+  result.seconds = seconds_since(start);
+  return result;
+}
+
+StepResult Trainer::skip(StepResult result, StepOutcome outcome) {
+  result.outcome = outcome;
+  result.skipped_steps = ++skipped_steps_;
+  return result;
+}
+
+Trainer::Agreement Trainer::agree(std::span<const MicroBatch> batches, int signal) {
+  std::array<std::int64_t, 1 + kStopSignals.size()> values{};
+  if (rank_->layout.tp_rank() == 0) {  // the ranks of a tensor-parallel group hold the same rows
+    for (const MicroBatch& batch : batches) {
+      values[0] += batch.tokens;
+    }
+  }
+  for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
+    values[1 + i] = signal == kStopSignals[i] ? 1 : 0;
+  }
+  rank_->control
+      ->all_reduce(Tensor::of<std::int64_t>(values, {std::ssize(values)}), {.label = "token count"})
+      .wait_host();
+  Agreement agreement{.tokens = values[0]};
+  for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
+    if (values[1 + i] > 0 && agreement.signal == 0) {
+      agreement.signal = kStopSignals[i];
+    }
+  }
+  return agreement;
+}
+
+Pass Trainer::upload(const MicroBatch& batch) {
+  Device& device = *rank_->device;
+  const auto copy = [&](const Tensor& from, const Tensor& buffer) {
+    if (buffer.absent()) {
+      return buffer;
+    }
+    const Tensor to = buffer.first(batch.rows);
+    device.copy(*rank_->compute, from, to);
+    return to;
+  };
+  current_ = {.ids = copy(batch.ids, state_->input.ids),
+              .targets = copy(batch.targets, state_->input.targets),
+              .input = copy(batch.input, state_->input.input),
+              .expected = copy(batch.expected, state_->input.expected),
+              .tokens = batch.tokens};
+  return {.rank = rank_, .rows = batch.rows, .row_keys = copy(batch.row_keys, state_->row_keys)};
+}
+
+void Trainer::backward_over_data(std::span<const MicroBatch> batches, double scale) {
+  rank_->device->fill_zero(*rank_->compute, state_->loss_sum);
+  for (std::size_t m = 0; m < batches.size(); ++m) {
+    const ProfileRange range(rank_->profiler, "micro-batch");
+    Pass pass = upload(batches[m]);
+    pass.dropout = {.p = config_->model.dropout,
+                    .seed = config_->seed,
+                    .update = static_cast<std::uint32_t>(step_ - skipped_steps_)};
+    pass.write = m == 0 ? Write::kOverwrite : Write::kAccumulate;
+    pass.reducer = &reducer_;
+    std::optional<GradientReducer::NoSync> no_sync;
+    if (m + 1 < batches.size()) {
+      no_sync.emplace(reducer_);
+    }
+    state_->network.forward(pass, current_, scale, state_->loss_sum);
+    state_->network.backward(pass);
+  }
+}
+
+void Trainer::finish_gradients() {
+  reducer_.finish();
+  if (config_->parallel.sequence_parallel) {
+    // Norm weights and row-parallel biases met token shards: their gradients are partial sums.
+    rank_->tensor_parallel
+        ->all_reduce(state_->store.replicated_vectors().main_grad,
+                     {.after = rank_->compute, .label = "sequence-parallel gradients"})
+        .wait(*rank_->compute);
+  }
+  owned_sum_of_squares(*rank_, state_->store, state_->sum_of_squares);
+}
+
+std::array<double, 2> Trainer::reduce_scalars() {
+  std::array<double, 2> values = {read(state_->loss_sum), read(state_->sum_of_squares)};
+  if (rank_->layout.tp_rank() != 0 && !state_->network.loss_is_partial()) {
+    values[0] = 0.0;  // the same sum as on the group's first rank
+  }
+  if (rank_->layout.dp_rank() != 0) {
+    values[1] = 0.0;  // data ranks hold the same, summed gradients
+  }
+  rank_->control->all_reduce(Tensor::of<double>(values, {2}), {.label = "loss and gradient norm"})
+      .wait_host();
+  return values;
+}
+
+double Trainer::read(const Tensor& scalar) {
+  double value = 0.0;
+  rank_->device->copy(*rank_->compute, scalar, Tensor(&value, DType::kF64, {1}));
+  rank_->compute->synchronize();
+  return value;
+}
+
+EvaluationResult Trainer::evaluate() {
+  const ProfileRange range(rank_->profiler, "evaluate");
+  rank_->device->fill_zero(*rank_->compute, state_->loss_sum);
+  std::array<double, 2> sums{};
+  for (std::int64_t i = 0; i < source_->evaluation_batches(); ++i) {
+    const MicroBatch& batch = source_->fetch_evaluation(i);
+    const Pass pass = upload(batch);
+    state_->network.forward(pass, current_, 0.0, state_->loss_sum);
+    rank_->compute->synchronize();  // the source reuses its host buffers
+    sums[1] += static_cast<double>(batch.tokens);
+  }
+  sums[0] = read(state_->loss_sum);
+  if (rank_->layout.tp_rank() != 0) {
+    sums[1] = 0.0;
+    if (!state_->network.loss_is_partial()) {
+      sums[0] = 0.0;
+    }
+  }
+  rank_->control->all_reduce(Tensor::of<double>(sums, {2}), {.label = "evaluation"}).wait_host();
+  return {.loss = sums[0] / sums[1], .tokens = static_cast<std::int64_t>(sums[1])};
+}
+
+}  // namespace tandem

@@ -1,0 +1,85 @@
+// One optimizer step after the other. A step: fetch all its micro-batches, agree on its token count
+// N, run forward and backward of each with every token's loss divided by N, sum gradients once over
+// the data ranks, clip by the global norm, update. Every rank of the layout calls the same methods
+// in the same order.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "parallel/gradient_reducer.h"
+#include "parallel/rank_context.h"
+#include "train/config.h"
+#include "train/data/source.h"
+#include "train/state.h"
+
+namespace tandem {
+
+enum class StepOutcome {
+  kUpdated,
+  kNoTokens,   ///< no unmasked target in the whole step: nothing changed, counted as skipped
+  kNonFinite,  ///< loss or gradient norm not finite: nothing changed, counted as skipped
+};
+
+/// The same on every rank, to the bit, but for the times.
+struct StepResult {
+  std::int64_t step = 0;  ///< attempted, from 1
+  StepOutcome outcome = StepOutcome::kUpdated;
+  double loss = 0.0;       ///< mean over the step's tokens, the value that is optimised
+  double grad_norm = 0.0;  ///< before clipping
+  double lr = 0.0;
+  std::int64_t tokens = 0;  ///< unmasked, whole job
+  std::int64_t consumed_samples = 0;
+  std::int64_t skipped_steps = 0;  ///< in all
+  int stop_signal = 0;             ///< the signal that some rank received; all stop after this step
+  double seconds = 0.0;            ///< this rank's step, data included
+  double data_seconds = 0.0;       ///< of which fetching the micro-batches
+};
+
+struct EvaluationResult {
+  double loss = 0.0;
+  std::int64_t tokens = 0;
+};
+
+class Trainer {
+ public:
+  /// All arguments outlive the trainer; the state's memory is real. Draws the initial weights.
+  Trainer(RankContext& rank, const Config& config, TrainState& state, DataSource& source);
+
+  /// `signal`: a stop signal that this rank received, 0 for none; it travels with the token count.
+  /// Throws NonFiniteError, on every rank, after max_skipped non-finite steps in a row.
+  StepResult step(int signal = 0);
+  /// Token-weighted mean loss over the whole held-out part. Dropout is off.
+  EvaluationResult evaluate();
+
+  std::int64_t steps() const { return step_; }
+
+ private:
+  struct Agreement {
+    std::int64_t tokens = 0;
+    int signal = 0;
+  };
+
+  Agreement agree(std::span<const MicroBatch> batches, int signal);
+  Pass upload(const MicroBatch& batch);
+  void backward_over_data(std::span<const MicroBatch> batches, double scale);
+  void finish_gradients();
+  /// Sums {loss, squared gradient norm} over the ranks that hold distinct parts of them.
+  std::array<double, 2> reduce_scalars();
+  double read(const Tensor& scalar);
+  StepResult skip(StepResult result, StepOutcome outcome);
+
+  RankContext* rank_;
+  const Config* config_;
+  TrainState* state_;
+  DataSource* source_;
+  GradientReducer reducer_;
+  NetworkInput current_;  ///< the uploaded micro-batch, cut to its rows
+
+  std::int64_t step_ = 0;
+  std::int64_t consumed_samples_ = 0;
+  std::int64_t skipped_steps_ = 0;
+  std::int64_t non_finite_in_a_row_ = 0;
+};
+
+}  // namespace tandem
