@@ -8,7 +8,6 @@ namespace tandem {
 
 namespace {
 
-constexpr int kFirstGroupTag = 8;
 constexpr int kTagsPerGroup = 4;
 // Offsets within a group's tags.
 constexpr int kOpening = 0;
@@ -44,7 +43,7 @@ MpiCommunicator::MpiCommunicator(std::string name, std::vector<int> ranks, int i
                                  std::shared_ptr<MpiTransport> transport, int number)
     : Communicator(std::move(name), std::move(ranks), index, device, ledger, profiler),
       transport_(std::move(transport)),
-      tag_(kFirstGroupTag + kTagsPerGroup * number),
+      tag_(kTagsPerGroup * number),
       outgoing_(static_cast<std::size_t>(size())),
       incoming_(static_cast<std::size_t>(size())) {}
 
@@ -52,6 +51,7 @@ void MpiCommunicator::open(const CollectiveOptions& options, int root, const Ten
   if (options.after != nullptr) {
     options.after->synchronize();
   }
+  transport_->check_world();
   const auto slots = static_cast<std::size_t>(size());
   std::byte* sent = sent_.reserve<std::byte>(slots * kSlotBytes);
   inbox_ = received_.reserve<std::byte>(slots * kSlotBytes);
@@ -78,6 +78,8 @@ void MpiCommunicator::open(const CollectiveOptions& options, int root, const Ten
     transport_->send(batch_, slot, bytes, world_rank(r), tag_ + kOpening);
   }
   wait(batch_);
+  // What a peer said before it announced this collective, or instead of the next, is here by now.
+  transport_->check_world();
   bool agreed = true;
   for (int r = 0; r < size(); ++r) {
     agreed = agreed && (r == index() || agree(own, announced_by(r)));

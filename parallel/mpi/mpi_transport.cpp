@@ -11,7 +11,6 @@ namespace tandem {
 
 namespace {
 
-// Groups number their tags from kFirstGroupTag on (mpi_communicator.h).
 constexpr int kGaveUpTag = 1;
 constexpr int kLeavingTag = 2;
 constexpr int kMaxReason = 2048;
@@ -42,6 +41,14 @@ int int_count(std::size_t bytes) {
   return static_cast<int>(bytes);
 }
 
+void post_send(MPI_Comm comm, MpiBatch& batch, const void* data, std::size_t bytes, int peer,
+               int tag) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Isend(data, int_count(bytes), MPI_BYTE, peer, tag, comm, &request), "MPI_Isend");
+  batch.requests.push_back(request);
+  batch.peers.push_back(peer);
+}
+
 }  // namespace
 
 MpiTransport::MpiTransport(double timeout_s) : timeout_s_(timeout_s) {
@@ -49,43 +56,37 @@ MpiTransport::MpiTransport(double timeout_s) : timeout_s_(timeout_s) {
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   ensure(provided >= MPI_THREAD_SERIALIZED,
          "this MPI library lacks MPI_THREAD_SERIALIZED; use Open MPI or another one with threads");
-  check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
-  check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
-  check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  for (MPI_Comm* comm : {&data_, &words_}) {
+    check(MPI_Comm_dup(MPI_COMM_WORLD, comm), "MPI_Comm_dup");
+    check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+  check(MPI_Comm_rank(data_, &rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(data_, &size_), "MPI_Comm_size");
   left_.resize(static_cast<std::size_t>(size_));
 }
 
 MpiTransport::~MpiTransport() {
   if (all_leave()) {
-    MPI_Comm_free(&comm_);
+    MPI_Comm_free(&words_);
+    MPI_Comm_free(&data_);
     MPI_Finalize();
   }
 }
 
-void MpiTransport::send(MpiBatch& batch, const void* data, std::size_t bytes, int peer, int tag) {
-  check_unbroken();
-  post_send(batch, data, bytes, peer, tag);
-}
-
-void MpiTransport::check_unbroken() const {
-  if (!failure_.empty()) {
-    throw PeerLost(failure_);
+void MpiTransport::check_world() {
+  listen();
+  if (!failure_.empty() || !peer_gave_up_.empty()) {
+    throw PeerLost(failure_.empty() ? peer_gave_up_ : failure_);
   }
 }
 
-void MpiTransport::post_send(MpiBatch& batch, const void* data, std::size_t bytes, int peer,
-                             int tag) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Isend(data, int_count(bytes), MPI_BYTE, peer, tag, comm_, &request), "MPI_Isend");
-  batch.requests.push_back(request);
-  batch.peers.push_back(peer);
+void MpiTransport::send(MpiBatch& batch, const void* data, std::size_t bytes, int peer, int tag) {
+  post_send(data_, batch, data, bytes, peer, tag);
 }
 
 void MpiTransport::receive(MpiBatch& batch, void* data, std::size_t bytes, int peer, int tag) {
-  check_unbroken();
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Irecv(data, int_count(bytes), MPI_BYTE, peer, tag, comm_, &request), "MPI_Irecv");
+  check(MPI_Irecv(data, int_count(bytes), MPI_BYTE, peer, tag, data_, &request), "MPI_Irecv");
   batch.requests.push_back(request);
   batch.peers.push_back(peer);
 }
@@ -123,26 +124,24 @@ void MpiTransport::wait(MpiBatch& batch, const LedgerEntry& entry, std::span<con
 }
 
 void MpiTransport::listen() {
-  for (const int tag : {kGaveUpTag, kLeavingTag}) {
-    int waiting = 0;
-    MPI_Status status;
-    check(MPI_Iprobe(MPI_ANY_SOURCE, tag, comm_, &waiting, &status), "MPI_Iprobe");
-    if (waiting == 0) {
-      continue;
-    }
-    std::array<char, kMaxReason> text{};
-    int length = 0;
-    MPI_Get_count(&status, MPI_BYTE, &length);
-    check(MPI_Recv(text.data(), kMaxReason, MPI_BYTE, status.MPI_SOURCE, tag, comm_,
-                   MPI_STATUS_IGNORE),
-          "MPI_Recv");
-    if (tag == kLeavingTag) {
-      left_[static_cast<std::size_t>(status.MPI_SOURCE)] = 1;
-      last_left_ = Clock::now();
-    } else if (peer_gave_up_.empty()) {
-      peer_gave_up_ = "rank " + std::to_string(status.MPI_SOURCE) +
-                      " gave up: " + std::string(text.data(), static_cast<std::size_t>(length));
-    }
+  int waiting = 0;
+  MPI_Status status;
+  check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, words_, &waiting, &status), "MPI_Iprobe");
+  if (waiting == 0) {
+    return;
+  }
+  std::array<char, kMaxReason> text{};
+  int length = 0;
+  check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
+  check(MPI_Recv(text.data(), kMaxReason, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, words_,
+                 MPI_STATUS_IGNORE),
+        "MPI_Recv");
+  if (status.MPI_TAG == kLeavingTag) {
+    left_[static_cast<std::size_t>(status.MPI_SOURCE)] = 1;
+    last_left_ = Clock::now();
+  } else if (peer_gave_up_.empty()) {
+    peer_gave_up_ = "rank " + std::to_string(status.MPI_SOURCE) +
+                    " gave up: " + std::string(text.data(), static_cast<std::size_t>(length));
   }
 }
 
@@ -217,7 +216,7 @@ void MpiTransport::give_up(const std::string& why) noexcept {
     MpiBatch batch;
     for (int peer = 0; peer < size_; ++peer) {
       if (peer != rank_) {
-        post_send(batch, farewell_.data(), farewell_.size(), peer, kGaveUpTag);
+        post_send(words_, batch, farewell_.data(), farewell_.size(), peer, kGaveUpTag);
       }
     }
     try_wait(batch, kGiveUpSeconds);
@@ -230,7 +229,7 @@ bool MpiTransport::all_leave() noexcept {
     MpiBatch farewells;
     for (int peer = 0; peer < size_; ++peer) {
       if (peer != rank_) {
-        post_send(farewells, nullptr, 0, peer, kLeavingTag);
+        post_send(words_, farewells, nullptr, 0, peer, kLeavingTag);
       }
     }
     left_[static_cast<std::size_t>(rank_)] = 1;

@@ -37,7 +37,9 @@ class MpiTransport {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// Both throw InternalError for more than 2^31 - 1 bytes, PeerLost once a wait has failed.
+  /// Throws PeerLost if a peer is known to have given up, or a wait has failed.
+  void check_world();
+  /// Both throw InternalError for more than 2^31 - 1 bytes.
   void send(MpiBatch& batch, const void* data, std::size_t bytes, int peer, int tag);
   void receive(MpiBatch& batch, void* data, std::size_t bytes, int peer, int tag);
   /// Blocks until all messages of the batch have passed, and empties it. Throws PeerLost that tells
@@ -54,8 +56,6 @@ class MpiTransport {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void check_unbroken() const;
-  void post_send(MpiBatch& batch, const void* data, std::size_t bytes, int peer, int tag);
   /// Reads what peers say outside of collectives.
   void listen();
   void check_peers(const MpiBatch& batch, const LedgerEntry& entry, std::span<const int> ranks,
@@ -66,7 +66,8 @@ class MpiTransport {
   bool all_leave() noexcept;
 
   const double timeout_s_;
-  MPI_Comm comm_ = MPI_COMM_NULL;
+  MPI_Comm data_ = MPI_COMM_NULL;
+  MPI_Comm words_ = MPI_COMM_NULL;  ///< "gave up" and "leaving" only: one probe finds either
   int rank_ = 0;
   int size_ = 1;
   std::string failure_;  ///< why this rank's collectives can no longer complete

@@ -120,8 +120,8 @@ void one_rank_is_late(World& world, Device& device) {
 void check_one_rank_is_late(int rank, int, const std::string& text) {
   EXPECT_THAT(text, HasSubstr("nothing from rank 1 for 0.5 s"));
   if (rank != 1) {
-    EXPECT_THAT(
-        text, HasSubstr("tp#0 all_reduce fp32 x 10 `layers.2.fc2 g.forward` in group tp {0, 1"));
+    EXPECT_THAT(text,
+                HasSubstr("tp#0 all_reduce fp32 x 10 `layers.2.fc2 g.forward` in group tp {0, 1"));
   }
 }
 
