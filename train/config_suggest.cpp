@@ -224,9 +224,6 @@ std::string suggest_key(const std::string& path) {
     return "put a space after the colon: " + segment.substr(0, colon) + ": " +
            segment.substr(colon + 1);
   }
-  if (const auto others = ending_in(plain, paths); !others.empty()) {
-    return "did you mean " + either(others) + "?";
-  }
   for (const Alias& alias : kAliases) {
     if (alias.theirs != plain) continue;
     const std::string ours(alias.ours);
