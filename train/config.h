@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/device.h"
+#include "optim/optimizer.h"
 #include "optim/schedule.h"
 
 namespace tandem {
@@ -21,7 +22,6 @@ enum class PrecisionChoice { kFp32, kBf16 };
 enum class ModelKind { kMlpLm, kFfn };
 enum class DataFormat { kText, kSynthetic };
 enum class Documents { kPadded, kPacked };
-enum class OptimizerKind { kAdamW, kSgd };
 
 struct ParallelConfig {
   int tp = 1;

@@ -1,0 +1,99 @@
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+
+#include "tools/bench/step.h"
+#include "train/data/source.h"
+#include "train/state.h"
+
+namespace tandem {
+namespace {
+
+class BenchJob : public Job {
+ public:
+  BenchJob(const CommandLine& line, const Config& config, const Layout& layout)
+      : json_(line.json), config_(config) {
+    config_.train.steps = std::max<std::int64_t>(config_.train.steps, 2);
+    config_.train.eval_every = 0;
+    const DeviceKind kind =
+        config.device == DeviceChoice::kReference ? DeviceKind::kReference : DeviceKind::kCpu;
+    source_ = make_data_source(config_, layout,
+                               {.storage = precision_of(config_, kind).storage,
+                                .threads = config_.threads > 0 ? config_.threads : 1});
+  }
+
+  int run(Session& session) override {
+    const StepBenchmark result = benchmark_step(session, config_, *source_);
+    agree(*session.rank().control, [&] {
+      if (session.rank().layout.rank == 0) {
+        show(session, result);
+      }
+    });
+    return 0;
+  }
+
+ private:
+  void show(Session& session, const StepBenchmark& result) const {
+    const RankContext& rank = session.rank();
+    const std::string precision(name_of(rank.precision.storage));
+    fmt::print("bench step: {}\n", config_.name);
+    fmt::print("  layout     tp {} x dp {}, {} thread{} per rank, {}\n", rank.layout.tp,
+               rank.layout.dp, rank.threads, rank.threads == 1 ? "" : "s", precision);
+    fmt::print("  device     {}\n", rank.device->describe());
+    fmt::print("  step       {:.1f} ms (median of {}), {} tokens; data {:.1f} ms apart\n",
+               result.step_ms, config_.train.steps - 1, result.tokens, result.data_ms);
+    fmt::print("  rate       {:.1f} GFLOP/s\n", result.gflops);
+    fmt::print("  roof       {:.1f} GFLOP/s, the fastest matmul of the step's shapes{}\n",
+               result.roof_gflops, result.world == 1 ? "" : ", all ranks at once");
+    fmt::print("  fraction   {:.3f}\n", result.gflops / result.roof_gflops);
+    std::fflush(stdout);
+    if (json_.empty()) {
+      return;
+    }
+    const nlohmann::ordered_json json = {
+        {"precision", precision},
+        {"tp", rank.layout.tp},
+        {"dp", rank.layout.dp},
+        {"threads", rank.threads},
+        {"tokens", result.tokens},
+        {"matmul_parameters", result.matmul_parameters},
+        {"step_ms", result.step_ms},
+        {"data_ms", result.data_ms},
+        {"gflops", result.gflops},
+        {"roof_gflops", result.roof_gflops},
+        {"roof_fraction", result.gflops / result.roof_gflops},
+    };
+    std::ofstream out(json_);
+    out << json.dump(2) << '\n';
+    if (!out.flush()) {
+      throw ConfigError("--json " + json_ + ": cannot be written");
+    }
+  }
+
+  std::string json_;
+  Config config_;
+  std::unique_ptr<DataSource> source_;
+};
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) {
+  using namespace tandem;
+  return launch(
+      {.description =
+           {.name = "bench",
+            .purpose = "Measures this machine: `step` times a training step and holds it "
+                       "against the matmul roof of the same process.",
+            .examples = {"build/bench step --config configs/bench_ffn.yaml --set threads=1",
+                         "mpirun -np 2 build/bench step --config bench_ffn --set "
+                         "parallel.tp=2 --json step.json"},
+            .has_json = true,
+            .modes = {"step"}},
+       .prepare =
+           [](const CommandLine& line, const Config& config, const Layout& layout) {
+             return std::make_unique<BenchJob>(line, config, layout);
+           }},
+      argc, argv);
+}

@@ -1,0 +1,92 @@
+#include "tools/bench/step.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "train/memory.h"
+#include "train/roof.h"
+#include "train/state.h"
+#include "train/trainer.h"
+
+namespace tandem {
+
+namespace {
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// The matmuls of one block as this rank runs them: y = x W^T, dx = dy W, dW = dy^T x, for both
+/// linear layers.
+std::vector<MatmulShape> block_shapes(const Config& config, std::int64_t rows) {
+  const std::int64_t parts = config.model.activation == Activation::kSwiglu ? 2 : 1;
+  const std::int64_t hidden = config.model.hidden;
+  const std::int64_t ffn = config.model.ffn / config.parallel.tp;
+  std::vector<MatmulShape> shapes;
+  const auto linear = [&](std::int64_t in, std::int64_t out) {
+    shapes.push_back({rows, out, in, false, true});
+    shapes.push_back({rows, in, out, false, false});
+    shapes.push_back({out, in, rows, true, false});
+  };
+  linear(hidden, parts * ffn);
+  linear(ffn, hidden);
+  return shapes;
+}
+
+double measure_roof(RankContext& rank, const Config& config, std::int64_t rows) {
+  const auto stream = rank.device->make_stream("roof");
+  double best = 0.0;
+  for (const MatmulShape& shape : block_shapes(config, rows)) {
+    best = std::max(best, matmul_rate(*rank.device, *stream, rank.precision.storage, shape, 5));
+    if (rank.precision.storage == DType::kBF16) {
+      // Where the processor has no units for the type, matmuls of floats are the roof.
+      best = std::max(best, matmul_rate(*rank.device, *stream, DType::kF32, shape, 5));
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+StepBenchmark benchmark_step(Session& session, const Config& config, DataSource& source) {
+  RankContext& rank = session.rank();
+  rank.precision = precision_of(config, rank.device->kind());
+  const std::int64_t rows = max_rows(config);
+  Arena measured;
+  const TrainState sizes(config, rank.layout, rank.precision, rows, measured);
+  agree(*rank.control, [&] {
+    check_memory(config, rank.layout, rank.precision, measured, session.hosts().ranks_here,
+                 available_memory());
+  });
+  Arena arena(*rank.device, measured);
+  TrainState state(config, rank.layout, rank.precision, rows, arena);
+  Trainer trainer(rank, config, state, source);
+
+  StepBenchmark result{.world = rank.layout.world(),
+                       .matmul_parameters = state.network.matmul_parameters()};
+  trainer.step();  // builds primitives and touches memory
+  rank.control->barrier({.label = "bench"}).wait_host();
+  double roof = measure_roof(rank, config, rows);
+  std::vector<double> step_seconds, data_seconds;
+  for (std::int64_t i = 1; i < config.train.steps; ++i) {
+    const StepResult step = trainer.step();
+    step_seconds.push_back(step.seconds - step.data_seconds);
+    data_seconds.push_back(step.data_seconds);
+    result.tokens = step.tokens;
+  }
+  rank.control->barrier({.label = "bench"}).wait_host();
+  roof = std::max(roof, measure_roof(rank, config, rows));
+  rank.control->all_reduce(Tensor(&roof, DType::kF64, {1}), {.label = "roof"}).wait_host();
+
+  const double seconds = median(step_seconds);
+  result.step_ms = seconds * 1e3;
+  result.data_ms = median(data_seconds) * 1e3;
+  result.gflops = 6.0 * static_cast<double>(result.matmul_parameters) *
+                  static_cast<double>(result.tokens) / seconds / 1e9;
+  result.roof_gflops = roof / 1e9;
+  return result;
+}
+
+}  // namespace tandem

@@ -1,0 +1,24 @@
+// `bench step`: the time of a training step of a config, held against the best rate at which this
+// process multiplies matrices of the step's own shapes.
+#pragma once
+
+#include "train/data/source.h"
+#include "train/launch.h"
+
+namespace tandem {
+
+struct StepBenchmark {
+  int world = 1;
+  std::int64_t tokens = 0;  ///< of one step, whole job
+  std::int64_t matmul_parameters = 0;
+  double step_ms = 0.0;      ///< median: forward, backward, reduction, clip, optimizer; data apart
+  double data_ms = 0.0;      ///< median time to fetch the step's rows
+  double gflops = 0.0;       ///< 6 * matmul_parameters * tokens / step_ms
+  double roof_gflops = 0.0;  ///< sum over ranks, measured by all ranks at once
+};
+
+/// Runs `steps` steps of the config (the first is not counted) between two measurements of the
+/// roof, of which the better one counts.
+StepBenchmark benchmark_step(Session& session, const Config& config, DataSource& source);
+
+}  // namespace tandem
