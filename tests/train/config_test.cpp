@@ -202,7 +202,7 @@ TEST(Config, UnknownKeysNameTheNearestOne) {
       {"optim: {weigth_decay: 0.1}", "optim.weigth_decay", "did you mean optim.weight_decay?"},
       {"train: {weigth_decay: 0.1}", "train.weigth_decay", "did you mean optim.weight_decay?"},
       {"optim: {schedule: {knd: wsd}}", "optim.schedule.knd", "did you mean optim.schedule.kind?"},
-      {"optim: {rl: 1}", "optim.rl", "did you mean optim.lr?"},  // a swap is one slip
+      {"nmae: x", "nmae", "did you mean name?"},  // a swap is one slip
       // Misplaced: the right section.
       {"tp: 2", "tp", "did you mean parallel.tp?"},
       {"model: {tp: 2}", "model.tp", "did you mean parallel.tp?"},
