@@ -94,6 +94,9 @@ TEST(Yaml, ByteOrderMarkAndCrlfParseTheSame) {
   EXPECT_EQ(root.entries[0].key, "a");
   EXPECT_EQ(root.entries[0].value.text, "1");
   EXPECT_EQ(root.entries[1].line, 2);
+  EXPECT_THAT(parse_message("\xEF\xBB\xBF"
+                            "a: 'x\n"),
+              StartsWith("run.yaml:1:4: the quote"));
 }
 
 // B129
