@@ -59,6 +59,9 @@ void empty_contraction(const Gemm& args, int threads) {
 constexpr std::int64_t kBlockRows = 512;
 constexpr std::int64_t kBlockColumns = 1024;
 
+/// Floats in whole cache lines.
+std::int64_t whole_lines(std::int64_t count) { return (count + 15) / 16 * 16; }
+
 /// Rows [start, start + length) of op(matrix)'s dimension `dimension`.
 Tensor slice_of(const Tensor& matrix, bool transpose, int dimension, std::int64_t start,
                 std::int64_t length) {
@@ -165,11 +168,13 @@ void Matmul::multiply_converted(const Gemm& args) {
   const std::int64_t m = args.c.dim(0), n = args.c.dim(1), k = inner(args);
   const std::int64_t rows = std::min(m, kBlockRows), columns = std::min(n, kBlockColumns);
   const bool convert_c = args.c.dtype != DType::kF32;
-  float* a_memory = blocks_.reserve<float>(
-      static_cast<std::size_t>(rows * k + columns * k + rows * columns + columns));
-  float* b_memory = a_memory + rows * k;
-  float* c_memory = b_memory + columns * k;
-  float* bias_memory = c_memory + rows * columns;
+  const std::int64_t a_size = whole_lines(rows * k), b_size = whole_lines(columns * k);
+  const std::int64_t c_size = convert_c ? whole_lines(rows * columns) : 0;
+  float* a_memory =
+      blocks_.reserve<float>(static_cast<std::size_t>(a_size + b_size + c_size + columns));
+  float* b_memory = a_memory + a_size;
+  float* c_memory = b_memory + b_size;
+  float* bias_memory = c_memory + c_size;
 
   for (std::int64_t j = 0; j < n; j += columns) {
     const std::int64_t width = std::min(columns, n - j);
