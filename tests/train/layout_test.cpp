@@ -1,0 +1,170 @@
+// The central claim: a layout trains what one rank trains.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/support/deferred_device.h"
+#include "tests/train/training.h"
+
+namespace tandem::test {
+namespace {
+
+struct Case {
+  int tp, dp;
+  std::int64_t accumulation;
+  bool sequence_parallel = false;
+};
+
+std::vector<Case> grid() {
+  std::vector<Case> cases;
+  for (const int tp : {1, 2, 4}) {
+    for (const int dp : {1, 2, 4}) {
+      for (const std::int64_t accumulation : {1, 2, 4}) {
+        if (tp * dp <= 8 && 8 % (dp * accumulation) == 0) {
+          cases.push_back({tp, dp, accumulation});
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+std::string text(const Case& c) {
+  return "tp " + std::to_string(c.tp) + " dp " + std::to_string(c.dp) + " accumulation " +
+         std::to_string(c.accumulation) + (c.sequence_parallel ? " sequence parallel" : "");
+}
+
+void expect_equal_training(const Training& training, const Training& one, const Case& c) {
+  SCOPED_TRACE(text(c));
+  EXPECT_EQ(training.initial, one.initial) << "initial weights, bit by bit";
+  ASSERT_EQ(training.steps.size(), one.steps.size());
+  EXPECT_EQ(training.steps[0].tokens, one.steps[0].tokens);
+  EXPECT_NEAR(training.steps[0].loss / one.steps[0].loss, 1.0, 1e-6);
+  EXPECT_NEAR(training.steps[0].grad_norm / one.steps[0].grad_norm, 1.0, 1e-6);
+  EXPECT_NEAR(training.steps.back().loss / one.steps.back().loss, 1.0, 1e-4);
+}
+
+Training run(const Case& c, const Config& base, int steps, const DeviceFactory& make_device) {
+  Config config = with_layout(base, c.tp, c.dp, c.accumulation);
+  config.parallel.sequence_parallel = c.sequence_parallel;
+  return train(config, {.steps = steps, .make_device = make_device});
+}
+
+TEST(Layout, EveryLayoutAndAccumulationTrainsAsOneRankDoes) {  // B05, B08, B34, B43, B55, B108
+  const Training one = run({1, 1, 1}, small_config(), 20, one_thread_cpu);
+  EXPECT_LT(one.steps.back().loss, 0.9 * one.steps.front().loss) << "it learns";
+  for (const Case& c : grid()) {
+    expect_equal_training(run(c, small_config(), 20, one_thread_cpu), one, c);
+  }
+}
+
+TEST(Layout, HoldsOnADeviceWithAsynchronousStreams) {
+  const Training one = run({1, 1, 1}, small_config(), 3, one_thread_cpu);
+  for (const Case& c : {Case{1, 1, 2}, Case{2, 1, 1}, Case{1, 2, 2}, Case{2, 2, 2}, Case{4, 2, 1},
+                        Case{2, 4, 1}, Case{2, 2, 1, true}, Case{4, 1, 2, true}}) {
+    expect_equal_training(
+        run(c, small_config(), 3, [] { return testing::make_deferred_device(1, 7); }), one, c);
+  }
+}
+
+TEST(Layout, HoldsWithSwigluRmsNormDropoutAndTokenShards) {  // B49, B61, B64, B88
+  Config base = small_config();
+  base.model.activation = Activation::kSwiglu;
+  base.model.norm = NormKind::kRmsNorm;
+  base.model.dropout = 0.2;
+  base.model.vocab_size = 49;  // no tp divides it
+  const Training one = run({1, 1, 1}, base, 10, one_thread_cpu);
+  for (const Case& c : {Case{2, 1, 2}, Case{4, 1, 1}, Case{2, 2, 1, true}, Case{4, 2, 1, true},
+                        Case{4, 1, 2, true}}) {
+    expect_equal_training(run(c, base, 10, one_thread_cpu), one, c);
+  }
+}
+
+TEST(Layout, TheBareStackHoldsToo) {
+  Config base = small_config();
+  base.model.kind = ModelKind::kFfn;
+  base.model.vocab_size = base.model.context = 0;
+  const Training one = run({1, 1, 1}, base, 5, one_thread_cpu);
+  for (const Case& c : {Case{2, 2, 2}, Case{4, 1, 1}, Case{2, 2, 1, true}, Case{4, 2, 1, true}}) {
+    expect_equal_training(run(c, base, 5, one_thread_cpu), one, c);
+  }
+}
+
+TEST(Layout, BFloat16StaysWithinItsRounding) {
+  Config base = small_config();
+  base.precision = PrecisionChoice::kBf16;
+  const Training one = run({1, 1, 1}, base, 5, one_thread_cpu);
+  for (const Case& c : {Case{2, 2, 1}, Case{4, 2, 1, true}}) {
+    const Training layout = run(c, base, 5, one_thread_cpu);
+    EXPECT_EQ(layout.initial, one.initial);
+    EXPECT_NEAR(layout.steps[0].loss / one.steps[0].loss, 1.0, 1e-3);
+    EXPECT_NEAR(layout.steps[0].grad_norm / one.steps[0].grad_norm, 1.0, 1e-2);  // B61
+    EXPECT_NEAR(layout.steps.back().loss / one.steps.back().loss, 1.0, 1e-2);
+  }
+}
+
+TEST(Layout, TheSameSeedGivesTheSameBits) {  // B144
+  const Config config = with_layout(small_config(), 2, 2, 2);
+  const Training a = train(config, {.steps = 5});
+  const Training b = train(config, {.steps = 5});
+  EXPECT_EQ(a.weights, b.weights);
+  for (std::size_t i = 0; i < a.steps.size(); ++i) {
+    EXPECT_EQ(a.steps[i].loss, b.steps[i].loss);
+    EXPECT_EQ(a.steps[i].grad_norm, b.steps[i].grad_norm);
+  }
+  Config other = config;
+  other.seed = 4321;
+  EXPECT_NE(train(other, {.steps = 1}).steps[0].loss, a.steps[0].loss);
+}
+
+TEST(Layout, ThreadsPerRankChangeOnlyRounding) {  // B144
+  Config config = with_layout(small_config(), 2, 1, 1);
+  const Training one = train(config, {.steps = 10});
+  config.threads = 2;
+  const Training two =
+      train(config, {.steps = 10, .make_device = [] { return make_cpu_device(2); }});
+  EXPECT_EQ(two.initial, one.initial);
+  for (std::size_t i = 0; i < one.steps.size(); ++i) {
+    EXPECT_NEAR(two.steps[i].loss / one.steps[i].loss, 1.0, 1e-5);
+  }
+}
+
+TEST(Layout, EvaluationIsTheTokenMeanOfTheWholeHeldOutPart) {  // B42
+  Config config = small_config();
+  config.data.valid_fraction = 0.01;
+  const Training one = train(with_layout(config, 1, 1, 1), {.steps = 1, .evaluate = true});
+  EXPECT_GT(one.evaluation.tokens, 0);
+  for (const auto& [tp, dp] : {std::pair{2, 1}, std::pair{1, 4}, std::pair{2, 2}}) {
+    const Training layout = train(with_layout(config, tp, dp, 1), {.steps = 1, .evaluate = true});
+    EXPECT_EQ(layout.evaluation.tokens, one.evaluation.tokens);
+    EXPECT_NEAR(layout.evaluation.loss / one.evaluation.loss, 1.0, 1e-6);
+  }
+}
+
+TEST(Layout, DroppingMaskedRowsOrKeepingThemIsTheSameStep) {
+  for (const auto& [tp, dp] : {std::pair{1, 1}, std::pair{2, 2}}) {
+    const Config config = with_layout(small_config(), tp, dp, 2);
+    const Training dropped = train(config, {.steps = 3});
+    const Training kept =
+        train(config, {.steps = 3, .make_source = [](const auto& c, const auto& l) {
+                         return make_data_source(c, l, {.keep_masked_rows = true});
+                       }});
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(kept.steps[i].tokens, dropped.steps[i].tokens);
+      EXPECT_NEAR(kept.steps[i].loss / dropped.steps[i].loss, 1.0, 1e-6);
+    }
+    EXPECT_LT(worst_difference(kept.gradients, dropped.gradients), 1e-4);
+  }
+}
+
+TEST(Layout, OneGradientReductionPerBucketAndStepWhateverTheAccumulation) {
+  // Without tensor parallelism a step's collectives are its buckets and two small agreements.
+  const std::uint64_t buckets = 1 /* head */ + 2 /* blocks */ + 1 /* embedding */ + 1 /* vectors */;
+  for (const std::int64_t accumulation : {1, 2, 4}) {
+    const Training training = train(with_layout(small_config(), 1, 2, accumulation), {.steps = 2});
+    EXPECT_EQ(training.collectives, std::vector<std::uint64_t>(2, buckets + 2));
+  }
+}
+
+}  // namespace
+}  // namespace tandem::test

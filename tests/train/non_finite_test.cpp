@@ -1,0 +1,102 @@
+// A step whose loss or gradient is not finite changes nothing on any rank, is counted, and does not
+// move the schedule; too many in a row end the run on every rank alike.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "optim/schedule.h"
+#include "tests/train/training.h"
+#include "train/launch.h"
+
+namespace tandem::test {
+namespace {
+
+/// Finite rows, but NaN on data rank 1 in the steps that are named.
+class PoisonedSource final : public DataSource {
+ public:
+  PoisonedSource(const Layout& layout, std::int64_t global_batch, std::vector<std::int64_t> steps)
+      : poisoned_rank_(layout.dp_rank() == 1),
+        global_batch_(global_batch),
+        steps_(std::move(steps)) {
+    FfnRows rows{.input = {1, 2, 3, 4}, .expected = {0, 1, 0, 1}, .tokens = 2};
+    good_ = scripted_source(2, {rows});
+    rows.input[2] = std::numeric_limits<float>::quiet_NaN();
+    bad_ = scripted_source(2, {rows});
+  }
+  std::span<const MicroBatch> fetch_step(std::int64_t consumed) override {
+    const std::int64_t step = consumed / global_batch_ + 1;
+    const bool bad = poisoned_rank_ && std::count(steps_.begin(), steps_.end(), step) > 0;
+    return (bad ? bad_ : good_)->fetch_step(consumed);
+  }
+  std::int64_t evaluation_batches() const override { return 0; }
+  const MicroBatch& fetch_evaluation(std::int64_t i) override { return good_->fetch_evaluation(i); }
+  std::string describe() const override { return "poisoned"; }
+
+ private:
+  bool poisoned_rank_;
+  std::int64_t global_batch_;
+  std::vector<std::int64_t> steps_;
+  std::unique_ptr<DataSource> good_, bad_;
+};
+
+Config poisoned_config() {
+  Config config = small_config();
+  config.model = {
+      .kind = ModelKind::kFfn, .vocab_size = 0, .context = 0, .hidden = 2, .ffn = 4, .layers = 1};
+  config.train.global_batch = 2;
+  config.optim.schedule.warmup_steps = 10;
+  return with_layout(config, 2, 2, 1);
+}
+
+TrainingOptions poisoned(int steps, std::vector<std::int64_t> bad) {
+  return {.steps = steps, .make_source = [bad](const Config& config, const Layout& layout) {
+            return std::make_unique<PoisonedSource>(layout, config.train.global_batch, bad);
+          }};
+}
+
+TEST(NonFinite, EveryRankSkipsAndNothingChanges) {  // B26
+  const Training t = train(poisoned_config(), poisoned(1, {1}));
+  EXPECT_EQ(t.steps[0].outcome, StepOutcome::kNonFinite);
+  EXPECT_EQ(t.steps[0].skipped_steps, 1);
+  EXPECT_EQ(t.weights, t.initial);
+}
+
+TEST(NonFinite, SkippedStepsMoveNeitherScheduleNorAdam) {  // B81
+  const Config config = poisoned_config();
+  const Training t = train(config, poisoned(5, {2, 3}));
+  EXPECT_EQ(t.steps[4].skipped_steps, 2);
+  EXPECT_EQ(t.steps[4].consumed_samples, 5 * config.train.global_batch);
+  EXPECT_EQ(t.steps[4].lr, learning_rate(config.optim.schedule, config.optim.lr, 3));
+  // The same three updates without the skipped steps between them.
+  EXPECT_EQ(t.weights, train(config, poisoned(3, {})).weights);
+}
+
+TEST(NonFinite, TooManyInARowEndTheRunOnEveryRank) {
+  Config config = poisoned_config();
+  config.train.max_skipped = 3;
+  const auto thrown = run_local_world(4, {.timeout_s = 30}, [&](World& world) {
+    const auto host = make_reference_device(1);
+    Ledger ledger;
+    const auto control = world.make_group("control", everyone(world), *host, &ledger, nullptr);
+    Session session(world, config, *control, ledger, Logger(world.rank()), one_thread_cpu());
+    RankContext& rank = session.rank();
+    Arena measured;
+    TrainState(config, rank.layout, rank.precision, 64, measured);
+    Arena arena(*rank.device, measured);
+    TrainState state(config, rank.layout, rank.precision, 64, arena);
+    // Step 2 and 3 are bad, 4 is good, 5 to 7 are bad: the count starts again.
+    PoisonedSource source(rank.layout, config.train.global_batch, {2, 3, 5, 6, 7});
+    Trainer trainer(rank, config, state, source);
+    for (int i = 0; i < 6; ++i) {
+      trainer.step();
+    }
+    EXPECT_THROW(trainer.step(), NonFiniteError) << "on rank " << world.rank();
+  });
+  for (const auto& error : thrown) {
+    EXPECT_EQ(text_of(error), "");
+  }
+}
+
+}  // namespace
+}  // namespace tandem::test

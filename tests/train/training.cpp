@@ -1,0 +1,213 @@
+#include "tests/train/training.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <mutex>
+
+#include "core/log.h"
+#include "train/data/source.h"
+#include "train/launch.h"
+
+namespace tandem::test {
+
+namespace {
+
+std::vector<double> on_host(RankContext& rank, const Tensor& tensor) {
+  std::vector<std::byte> bytes(tensor.bytes());
+  const Tensor host(bytes.data(), tensor.dtype, {tensor.numel()});
+  rank.device->copy(*rank.compute, tensor.flat(), host);
+  rank.compute->synchronize();
+  std::vector<double> values(static_cast<std::size_t>(tensor.numel()));
+  visit_floating(tensor.dtype, [&](auto type) {
+    const auto* from = host.as<decltype(type)>();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<double>(from[i]);
+    }
+  });
+  return values;
+}
+
+/// NaN equals NaN of the same bits.
+std::uint64_t bits(double value) { return std::bit_cast<std::uint64_t>(value); }
+
+/// What the ranks hand in, under one lock.
+class Gathering {
+ public:
+  explicit Gathering(const Layout& layout) : layout_(layout) {}
+
+  /// Places a rank's part of a parameter; the same element from another rank must have its bits.
+  void add(const std::string& what, const Parameter& parameter, const std::vector<double>& local,
+           WholeTensors& into) {
+    const std::lock_guard lock(mutex_);
+    auto& whole = into[parameter.name()];
+    whole.resize(static_cast<std::size_t>(parameter.spec().shape.numel()), std::nan(""));
+    parameter.for_each_run([&](std::int64_t from, std::int64_t to, std::int64_t length) {
+      for (std::int64_t i = 0; i < length; ++i) {
+        double& element = whole[static_cast<std::size_t>(to + i)];
+        const double value = local[static_cast<std::size_t>(from + i)];
+        if (std::isnan(element)) {
+          element = value;
+        } else {
+          ASSERT_EQ(element, value)
+              << what << " of " << parameter.name() << " differs between ranks";
+        }
+      }
+    });
+  }
+
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  Layout layout_;
+  std::mutex mutex_;
+};
+
+enum class What { kWeights, kGradients };
+
+void gather(RankContext& rank, const TrainState& state, What what, Gathering& gathering,
+            WholeTensors& into) {
+  for (const Parameter& parameter : state.store.parameters()) {
+    gathering.add(what == What::kWeights ? "weight" : "gradient", parameter,
+                  on_host(rank, what == What::kWeights ? parameter.master : parameter.main_grad),
+                  into);
+  }
+}
+
+void expect_same(const StepResult& a, const StepResult& b) {
+  EXPECT_EQ(bits(a.loss), bits(b.loss)) << "step " << a.step;
+  EXPECT_EQ(bits(a.grad_norm), bits(b.grad_norm)) << "step " << a.step;
+  EXPECT_EQ(a.lr, b.lr);
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.outcome, b.outcome);
+  EXPECT_EQ(a.skipped_steps, b.skipped_steps);
+}
+
+class ScriptedSource final : public DataSource {
+ public:
+  ScriptedSource(std::int64_t hidden, std::vector<FfnRows> micro_batches)
+      : rows_(std::move(micro_batches)) {
+    for (FfnRows& batch : rows_) {
+      const std::int64_t rows = batch.tokens + batch.padding;
+      batch.input.resize(static_cast<std::size_t>(rows * hidden), 0.0f);
+      batch.expected.resize(static_cast<std::size_t>(rows * hidden), 0.0f);
+      keys_.emplace_back(static_cast<std::size_t>(rows), -1);
+      batches_.push_back({.rows = rows,
+                          .tokens = batch.tokens,
+                          .row_keys = Tensor::of<std::int64_t>(keys_.back(), {rows}),
+                          .input = Tensor::of<float>(batch.input, {rows, hidden}),
+                          .expected = Tensor::of<float>(batch.expected, {rows, hidden})});
+    }
+  }
+  std::span<const MicroBatch> fetch_step(std::int64_t) override { return batches_; }
+  std::int64_t evaluation_batches() const override { return 0; }
+  const MicroBatch& fetch_evaluation(std::int64_t) override { return batches_.front(); }
+  std::string describe() const override { return "scripted"; }
+
+ private:
+  std::vector<FfnRows> rows_;
+  std::vector<std::vector<std::int64_t>> keys_;
+  std::vector<MicroBatch> batches_;
+};
+
+}  // namespace
+
+Config small_config() {
+  Config config;
+  config.name = "small";
+  config.threads = 1;
+  config.model = {.vocab_size = 50, .context = 4, .hidden = 16, .ffn = 32, .layers = 2};
+  config.data = {.format = DataFormat::kSynthetic, .seq_len = 24, .valid_fraction = 0.0};
+  config.train = {.steps = 20, .micro_batch = 8, .global_batch = 8, .eval_every = 0};
+  config.optim.lr = 1e-2;
+  config.optim.schedule = {.warmup_steps = 2, .decay_steps = 20, .min_lr = 1e-3};
+  return config;
+}
+
+Config with_layout(Config config, int tp, int dp, std::int64_t accumulation) {
+  config.parallel.tp = tp;
+  config.parallel.dp = dp;
+  config.train.micro_batch = config.train.global_batch / (dp * accumulation);
+  EXPECT_EQ(config.accumulation(), accumulation);
+  return config;
+}
+
+Training train(const Config& config, const TrainingOptions& options) {
+  Training training;
+  Gathering gathering({config.parallel.tp, config.parallel.dp, 0});
+  const auto body = [&](World& world, Device&) {
+    const auto host = make_reference_device(1);
+    Ledger ledger;
+    const auto control = world.make_group("control", everyone(world), *host, &ledger, nullptr);
+    const Logger log(world.rank());
+    Session session(world, config, *control, ledger, log, options.make_device());
+    RankContext& rank = session.rank();
+    rank.precision = precision_of(config, rank.device->kind());
+    const auto source = options.make_source ? options.make_source(config, rank.layout)
+                                            : make_data_source(config, rank.layout,
+                                                               {.storage = rank.precision.storage});
+    Arena measured;
+    TrainState(config, rank.layout, rank.precision, max_rows(config), measured);
+    Arena arena(*rank.device, measured);
+    TrainState state(config, rank.layout, rank.precision, max_rows(config), arena);
+    Trainer trainer(rank, config, state, *source);
+    if (options.prepare) {
+      options.prepare(rank, state);
+    }
+    gather(rank, state, What::kWeights, gathering, training.initial);
+    for (int i = 0; i < options.steps; ++i) {
+      const std::uint64_t calls = ledger.calls();
+      const StepResult result = trainer.step();
+      {
+        const std::lock_guard lock(gathering.mutex());
+        if (training.steps.size() < static_cast<std::size_t>(result.step)) {
+          training.steps.push_back(result);
+        }
+        expect_same(result, training.steps[static_cast<std::size_t>(i)]);
+        if (world.rank() == 0) {
+          training.collectives.push_back(ledger.calls() - calls);
+          training.weights.clear();
+          training.gradients.clear();
+        }
+      }
+      control->barrier({.label = "test"}).wait_host();
+      gather(rank, state, What::kWeights, gathering, training.weights);
+      gather(rank, state, What::kGradients, gathering, training.gradients);
+      control->barrier({.label = "test"}).wait_host();
+    }
+    if (options.evaluate) {
+      const EvaluationResult evaluation = trainer.evaluate();
+      const std::lock_guard lock(gathering.mutex());
+      training.evaluation = evaluation;
+    }
+  };
+  run_ranks(config.world(), body);
+  return training;
+}
+
+double worst_difference(const WholeTensors& a, const WholeTensors& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double worst = 0.0;
+  for (const auto& [name, values] : a) {
+    const auto& other = b.at(name);
+    EXPECT_EQ(values.size(), other.size()) << name;
+    double difference = 0.0;
+    double norm = 0.0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      difference += (values[i] - other[i]) * (values[i] - other[i]);
+      norm += other[i] * other[i];
+    }
+    if (difference > 0.0) {
+      worst = std::max(worst, std::sqrt(difference / norm));
+    }
+  }
+  return worst;
+}
+
+std::unique_ptr<DataSource> scripted_source(std::int64_t hidden,
+                                            std::vector<FfnRows> micro_batches) {
+  return std::make_unique<ScriptedSource>(hidden, std::move(micro_batches));
+}
+
+}  // namespace tandem::test
