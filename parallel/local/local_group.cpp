@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 namespace tandem {
@@ -12,14 +13,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Waits shorter than this are not worth a sleep and a wake-up; the processor is offered to the
-/// other ranks meanwhile, which may be what they need to arrive.
-constexpr auto kSpin = std::chrono::microseconds(50);
+// A wait spins where every rank has a processor, then offers its processor to others, then sleeps:
+// a sleep and a wake-up cost 50 us on some machines.
+constexpr auto kSpin = std::chrono::microseconds(10);
+constexpr auto kYield = std::chrono::microseconds(100);
 
 }  // namespace
 
 LocalGroup::LocalGroup(std::vector<int> ranks, double timeout_s)
-    : ranks_(std::move(ranks)), timeout_s_(timeout_s), departed_(ranks_.size()) {}
+    : ranks_(std::move(ranks)),
+      timeout_s_(timeout_s),
+      crowded_(ranks_.size() > std::thread::hardware_concurrency()),
+      departed_(ranks_.size()) {}
 
 Exchange& LocalGroup::open(std::uint64_t sequence) {
   const std::lock_guard lock(mutex_);
@@ -183,13 +188,15 @@ void LocalGroup::throw_failure() { throw PeerLost(failure_); }
 
 template <typename Done>
 bool LocalGroup::wait(Done&& done, const Clock::time_point* deadline) {
-  const auto spin_end = Clock::now() + kSpin;
-  do {
+  const auto start = Clock::now();
+  for (auto waited = Clock::duration{}; waited < kYield; waited = Clock::now() - start) {
     if (done()) {
       return true;
     }
-    sched_yield();
-  } while (Clock::now() < spin_end);
+    if (crowded_ || waited > kSpin) {
+      sched_yield();
+    }
+  }
   std::unique_lock lock(mutex_);
   ++sleepers_;
   bool held = true;

@@ -77,6 +77,7 @@ class LocalGroup {
 
   const std::vector<int> ranks_;
   const double timeout_s_;
+  const bool crowded_;  ///< more ranks than processors
   std::atomic<bool> failed_{false};
   std::mutex mutex_;
   std::condition_variable changed_;

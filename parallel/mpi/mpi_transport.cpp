@@ -15,8 +15,11 @@ constexpr int kGaveUpTag = 1;
 constexpr int kLeavingTag = 2;
 constexpr int kMaxReason = 2048;
 
-// A wait first offers the processor to others, then sleeps for longer and longer.
-constexpr auto kYieldFor = std::chrono::microseconds(200);
+// A wait spins where every rank has a processor, then offers its processor to others, then sleeps
+// for longer and longer.
+constexpr auto kSpin = std::chrono::microseconds(10);
+constexpr auto kYield = std::chrono::microseconds(200);
+constexpr auto kFirstSleep = std::chrono::microseconds(20);
 constexpr auto kLongestSleep = std::chrono::microseconds(200);
 constexpr int kTestsPerListen = 64;
 /// What a rank that left had sent before is here by then.
@@ -62,6 +65,7 @@ MpiTransport::MpiTransport(double timeout_s) : timeout_s_(timeout_s) {
   }
   check(MPI_Comm_rank(data_, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(data_, &size_), "MPI_Comm_size");
+  crowded_ = static_cast<unsigned>(size_) > std::thread::hardware_concurrency();
   left_.resize(static_cast<std::size_t>(size_));
 }
 
@@ -93,7 +97,7 @@ void MpiTransport::receive(MpiBatch& batch, void* data, std::size_t bytes, int p
 
 void MpiTransport::wait(MpiBatch& batch, const LedgerEntry& entry, std::span<const int> ranks) {
   const auto start = Clock::now();
-  auto sleep = std::chrono::microseconds(20);
+  auto sleep = kFirstSleep;
   const int count = static_cast<int>(batch.requests.size());
   try {
     for (int tests = 1;; ++tests) {
@@ -102,8 +106,11 @@ void MpiTransport::wait(MpiBatch& batch, const LedgerEntry& entry, std::span<con
       if (done != 0) {
         break;
       }
-      if (Clock::now() - start < kYieldFor) {
-        sched_yield();
+      const auto waited = Clock::now() - start;
+      if (waited < kYield) {
+        if (crowded_ || waited > kSpin) {
+          sched_yield();
+        }
         if (tests % kTestsPerListen != 0) {
           continue;
         }

@@ -70,7 +70,8 @@ class MpiTransport {
   MPI_Comm words_ = MPI_COMM_NULL;  ///< "gave up" and "leaving" only: one probe finds either
   int rank_ = 0;
   int size_ = 1;
-  std::string failure_;  ///< why this rank's collectives can no longer complete
+  bool crowded_ = false;  ///< more ranks than processors
+  std::string failure_;   ///< why this rank's collectives can no longer complete
   std::string peer_gave_up_;
   std::string farewell_;
   std::vector<char> left_;
