@@ -43,10 +43,7 @@ void update_range(Device& device, Stream& stream, const ParameterRange& range,
 }  // namespace
 
 int optimizer_moments(const OptimizerOptions& options) {
-  if (options.kind == OptimizerKind::kAdamW) {
-    return 2;
-  }
-  return options.momentum == 0.0 ? 0 : 1;
+  return options.kind == OptimizerKind::kAdamW ? 2 : 1;
 }
 
 void update_parameters(Device& device, Stream& stream, const ParameterStore& store,

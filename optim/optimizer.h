@@ -21,7 +21,7 @@ struct OptimizerOptions {
   double momentum = 0.9;  ///< sgd only
 };
 
-/// State tensors per parameter: 2 for AdamW, 1 for SGD with momentum, 0 for SGD without.
+/// State tensors per parameter: 2 for AdamW, 1 for SGD (its kernel keeps a buffer at any momentum).
 int optimizer_moments(const OptimizerOptions& options);
 
 struct UpdateArguments {
