@@ -7,7 +7,7 @@ GradientReducer::GradientReducer(const ParameterStore& store, Communicator& data
     : group_(&data_parallel), compute_(&compute) {
   for (const GradientBucket& bucket : store.buckets()) {
     for (const Parameter* parameter : bucket.parameters) {
-      bucket_of_[parameter] = pending_.size();
+      slots_[parameter] = {.bucket = pending_.size()};
     }
     pending_.push_back({&bucket, "gradients " + bucket.name, bucket.parameters.size(), Work()});
   }
@@ -17,8 +17,10 @@ void GradientReducer::ready(const Parameter& parameter) {
   if (no_sync_ > 0) {
     return;
   }
-  Pending& pending = pending_[bucket_of_.at(&parameter)];
-  ensure(pending.missing > 0, "a gradient is ready twice in one step");
+  Slot& slot = slots_.at(&parameter);
+  ensure(!slot.ready, "a gradient is ready twice in one step");
+  slot.ready = true;
+  Pending& pending = pending_[slot.bucket];
   if (--pending.missing == 0) {
     pending.work =
         group_->all_reduce(pending.bucket->main_grad, {.after = compute_, .label = pending.label});
@@ -37,6 +39,9 @@ void GradientReducer::reset() {
   for (Pending& pending : pending_) {
     pending.missing = pending.bucket->parameters.size();
     pending.work = Work();
+  }
+  for (auto& [parameter, slot] : slots_) {
+    slot.ready = false;
   }
 }
 

@@ -48,11 +48,15 @@ class GradientReducer {
     std::size_t missing;
     Work work;
   };
+  struct Slot {
+    std::size_t bucket;
+    bool ready = false;
+  };
 
   Communicator* group_;
   Stream* compute_;
   std::vector<Pending> pending_;
-  std::unordered_map<const Parameter*, std::size_t> bucket_of_;
+  std::unordered_map<const Parameter*, Slot> slots_;
   int no_sync_ = 0;
 };
 
