@@ -1,6 +1,7 @@
 #include "parallel/communicator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <utility>
 
@@ -41,10 +42,6 @@ std::int64_t row_elements(const Tensor& tensor) {
   return elements;
 }
 
-std::string_view range_name(Collective op, const CollectiveOptions& options) {
-  return options.label.empty() ? name_of(op) : options.label;
-}
-
 void check_rows(const Tensor& tensor, std::span<const std::int64_t> rows, int size) {
   ensure(rows.size() == static_cast<std::size_t>(size), "all_to_all needs a row count per rank");
   ensure(std::all_of(rows.begin(), rows.end(), [](std::int64_t n) { return n >= 0; }),
@@ -53,7 +50,60 @@ void check_rows(const Tensor& tensor, std::span<const std::int64_t> rows, int si
          "all_to_all's row counts do not add up to the tensor's rows");
 }
 
+/// Adds the time it lives to the ledger's exposed time.
+class HeldHost {
+ public:
+  explicit HeldHost(Ledger* ledger) : ledger_(ledger), start_(Clock::now()) {}
+  ~HeldHost() {
+    if (ledger_ != nullptr) {
+      ledger_->add_exposed(std::chrono::duration<double>(Clock::now() - start_).count());
+    }
+  }
+  HeldHost(const HeldHost&) = delete;
+  HeldHost& operator=(const HeldHost&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Ledger* ledger_;
+  Clock::time_point start_;
+};
+
 }  // namespace
+
+/// Around a call's implementation: its profiler range, and the time for which it held the host.
+class Communicator::Call {
+ public:
+  Call(Communicator& communicator, Collective op, const CollectiveOptions& options)
+      : ledger_(communicator.ledger_),
+        range_(communicator.profiler_, options.label.empty() ? name_of(op) : options.label),
+        held_(ledger_) {}
+
+  /// The call's result, whose waits are told to the ledger too.
+  Work result(Work work) const {
+    work.ledger_ = ledger_;
+    return work;
+  }
+
+ private:
+  Ledger* ledger_;
+  ProfileRange range_;
+  HeldHost held_;
+};
+
+void Work::wait(Stream& stream) const {
+  if (state_) {
+    const HeldHost held(ledger_);
+    state_->wait(stream);
+  }
+}
+
+void Work::wait_host() const {
+  if (state_) {
+    const HeldHost held(ledger_);
+    state_->wait_host();
+  }
+}
 
 Work work_after(Device& device, Stream& stream) {
   auto event = device.make_event();
@@ -78,9 +128,9 @@ Work Communicator::all_reduce(const Tensor& tensor, const CollectiveOptions& opt
   if (size() == 1) {
     return {};
   }
-  const ProfileRange range(profiler_, range_name(Collective::kAllReduce, options));
+  const Call call(*this, Collective::kAllReduce, options);
   enter(Collective::kAllReduce, tensor.dtype, tensor.numel(), options);
-  return do_all_reduce(tensor, options);
+  return call.result(do_all_reduce(tensor, options));
 }
 
 Work Communicator::all_gather(const Tensor& input, const Tensor& output,
@@ -94,9 +144,9 @@ Work Communicator::all_gather(const Tensor& input, const Tensor& output,
   if (size() == 1) {
     return copy_alone(input, output, options);
   }
-  const ProfileRange range(profiler_, range_name(Collective::kAllGather, options));
+  const Call call(*this, Collective::kAllGather, options);
   enter(Collective::kAllGather, input.dtype, input.numel(), options);
-  return do_all_gather(input, output, options);
+  return call.result(do_all_gather(input, output, options));
 }
 
 Work Communicator::reduce_scatter(const Tensor& input, const Tensor& output,
@@ -110,9 +160,9 @@ Work Communicator::reduce_scatter(const Tensor& input, const Tensor& output,
   if (size() == 1) {
     return copy_alone(input, output, options);
   }
-  const ProfileRange range(profiler_, range_name(Collective::kReduceScatter, options));
+  const Call call(*this, Collective::kReduceScatter, options);
   enter(Collective::kReduceScatter, output.dtype, output.numel(), options);
-  return do_reduce_scatter(input, output, options);
+  return call.result(do_reduce_scatter(input, output, options));
 }
 
 Work Communicator::all_to_all(const Tensor& input, std::span<const std::int64_t> send_rows,
@@ -130,9 +180,9 @@ Work Communicator::all_to_all(const Tensor& input, std::span<const std::int64_t>
     ensure(input.numel() == output.numel(), "all_to_all to oneself sends what it receives");
     return copy_alone(input, output, options);
   }
-  const ProfileRange range(profiler_, range_name(Collective::kAllToAll, options));
+  const Call call(*this, Collective::kAllToAll, options);
   enter(Collective::kAllToAll, input.dtype, input.numel(), options);
-  return do_all_to_all(input, send_rows, output, receive_rows, options);
+  return call.result(do_all_to_all(input, send_rows, output, receive_rows, options));
 }
 
 Work Communicator::broadcast(const Tensor& tensor, int root, const CollectiveOptions& options) {
@@ -141,18 +191,18 @@ Work Communicator::broadcast(const Tensor& tensor, int root, const CollectiveOpt
   if (size() == 1) {
     return {};
   }
-  const ProfileRange range(profiler_, range_name(Collective::kBroadcast, options));
+  const Call call(*this, Collective::kBroadcast, options);
   enter(Collective::kBroadcast, tensor.dtype, tensor.numel(), options);
-  return do_broadcast(tensor, root, options);
+  return call.result(do_broadcast(tensor, root, options));
 }
 
 Work Communicator::barrier(const CollectiveOptions& options) {
   if (size() == 1) {
     return {};
   }
-  const ProfileRange range(profiler_, range_name(Collective::kBarrier, options));
+  const Call call(*this, Collective::kBarrier, options);
   enter(Collective::kBarrier, DType::kU8, 0, options);
-  return do_barrier(options);
+  return call.result(do_barrier(options));
 }
 
 void Communicator::enter(Collective op, DType dtype, std::int64_t count,

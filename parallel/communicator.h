@@ -40,20 +40,15 @@ class Work {
 
   /// What follows on `stream` starts after the collective. Blocks the host where the data lives on
   /// the host; not where it lives on a device with real streams.
-  void wait(Stream& stream) const {
-    if (state_) {
-      state_->wait(stream);
-    }
-  }
+  void wait(Stream& stream) const;
   /// Blocks the host until the result can be read there: for scalars and verdicts.
-  void wait_host() const {
-    if (state_) {
-      state_->wait_host();
-    }
-  }
+  void wait_host() const;
 
  private:
+  friend class Communicator;
+
   std::shared_ptr<State> state_;
+  Ledger* ledger_ = nullptr;  ///< told for how long a wait held the host
 };
 
 /// A Work that is done when what is queued on `stream` now is done.
@@ -123,6 +118,8 @@ class Communicator {
                              const CollectiveOptions& options) = 0;
   virtual Work do_broadcast(const Tensor& tensor, int root, const CollectiveOptions& options) = 0;
   virtual Work do_barrier(const CollectiveOptions& options) = 0;
+
+  class Call;
 
   void enter(Collective op, DType dtype, std::int64_t count, const CollectiveOptions& options);
   Work copy_alone(const Tensor& from, const Tensor& to, const CollectiveOptions& options);

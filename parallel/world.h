@@ -25,6 +25,9 @@ class World {
   virtual std::unique_ptr<Communicator> make_group(const std::string& name,
                                                    const std::vector<int>& ranks, Device& device,
                                                    Ledger* ledger, Profiler* profiler) = 0;
+  /// The time-out of groups made from now on: the config that names it is read after the world is
+  /// there. Called with the same value on every rank.
+  virtual void set_timeout(double seconds) = 0;
   /// This rank cannot go on: peers that wait for it, now or later, wake with PeerLost that carries
   /// `why`. Where ranks are processes this ends nothing by itself: the others find out by time-out
   /// or by the launcher.

@@ -1,11 +1,14 @@
 #include "train/console.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+
+#include "parallel/world.h"
 
 namespace tandem {
 
@@ -30,11 +33,29 @@ std::string duration_text(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
 }
 
+namespace {
+
+/// Whether somebody watches stdout. Open MPI gives rank 0 a terminal of its own even where mpirun's
+/// output is a file, so under a launcher the launcher's stdout decides.
+bool watched() {
+  if (isatty(STDOUT_FILENO) == 0) {
+    return false;
+  }
+  if (launched_ranks() == 0) {
+    return true;
+  }
+  const int fd = open(fmt::format("/proc/{}/fd/1", getppid()).c_str(), O_WRONLY | O_NOCTTY);
+  const bool terminal = fd >= 0 && isatty(fd) == 1;
+  if (fd >= 0) {
+    close(fd);
+  }
+  return terminal;
+}
+
+}  // namespace
+
 Console::Console(bool visible, std::int64_t last_step, std::int64_t every)
-    : visible_(visible),
-      terminal_(visible && isatty(STDOUT_FILENO) == 1),
-      last_step_(last_step),
-      every_(every) {}
+    : visible_(visible), terminal_(visible && watched()), last_step_(last_step), every_(every) {}
 
 void Console::table(const Table& table) {
   if (!visible_) {

@@ -1,6 +1,7 @@
 #include "train/launch.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <iostream>
 #include <mutex>
@@ -46,10 +47,26 @@ void check_device(const Config& config) {
   }
 }
 
+/// A word as a shell would have to read it.
+std::string quoted(const std::string& word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("-_./=:,+%@").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (plain) {
+    return word;
+  }
+  std::string text = "'";
+  for (const char c : word) {
+    text += c == '\'' ? "'\\''" : std::string(1, c);
+  }
+  return text + "'";
+}
+
 std::string command_text(int argc, const char* const* argv) {
   std::string text;
   for (int i = 0; i < argc; ++i) {
-    text += (i == 0 ? "" : " ") + std::string(argv[i]);
+    text += (i == 0 ? "" : " ") + quoted(argv[i]);
   }
   return text;
 }
@@ -93,6 +110,9 @@ class Rank {
       return checked_run();
     } catch (const Silenced& silenced) {
       return static_cast<int>(silenced.code());
+    } catch (const Agreed& error) {
+      print_error(program_.description.name, error.what());
+      return static_cast<int>(error.code());
     } catch (const HelpRequested& help) {
       if (world_.rank() == 0) {
         std::cout << help.text;
@@ -108,12 +128,12 @@ class Rank {
       world_.abandon(error.what());
       return static_cast<int>(error.code());
     } catch (const Error& error) {
-      print_error(program_.description.name, agreed_ ? at_rank(error.what()) : error.what());
-      abandon_if_running(error.what());
+      print_error(program_.description.name, at_rank(error.what()));
+      world_.abandon(error.what());
       return static_cast<int>(error.code());
     } catch (const std::exception& error) {
       print_error(program_.description.name, at_rank(error.what()));
-      abandon_if_running(error.what());
+      world_.abandon(error.what());
       return static_cast<int>(ExitCode::kInternal);
     }
   }
@@ -138,7 +158,7 @@ class Rank {
       check_device(config);
       job = program_.prepare(line, config, {config.parallel.tp, config.parallel.dp, world_.rank()});
     });
-    agreed_ = true;
+    world_.set_timeout(config.parallel.timeout_s);
     Session session(world_, config, *control, ledger, Logger(world_.rank()));
     return job->run(session);
   }
@@ -146,19 +166,12 @@ class Rank {
   std::string at_rank(const std::string& text) const {
     return world_.size() == 1 ? text : "rank " + std::to_string(world_.rank()) + ": " + text;
   }
-  /// An error after the agreement is this rank's alone: its peers would wait for it.
-  void abandon_if_running(const std::string& why) {
-    if (agreed_) {
-      world_.abandon(why);
-    }
-  }
 
   const Program& program_;
   World& world_;
   int launched_;
   int argc_;
   const char* const* argv_;
-  bool agreed_ = false;
 };
 
 /// The code of a process whose ranks were threads: that of a rank that failed by itself, before
@@ -202,17 +215,15 @@ Session::Session(World& world, const Config& config, Communicator& control, Ledg
 }
 
 void agree(Communicator& control, const std::function<void()>& check) {
-  std::exception_ptr problem;
+  std::string problem;
   std::int64_t code = 0;
   try {
-    check();
+    check();  // HelpRequested passes: every rank has the same command line
   } catch (const Error& error) {
-    problem = std::current_exception();
+    problem = error.what();
     code = static_cast<std::int64_t>(error.code());
-  } catch (const HelpRequested&) {  // every rank has the same command line
-    throw;
-  } catch (...) {
-    problem = std::current_exception();
+  } catch (const std::exception& error) {
+    problem = error.what();
     code = static_cast<std::int64_t>(ExitCode::kInternal);
   }
   std::vector<std::int64_t> codes(static_cast<std::size_t>(control.size()));
@@ -226,7 +237,7 @@ void agree(Communicator& control, const std::function<void()>& check) {
     return;
   }
   if (reporter - codes.begin() == control.index()) {
-    std::rethrow_exception(problem);
+    throw Agreed(static_cast<ExitCode>(code), problem);
   }
   throw Silenced(static_cast<ExitCode>(*reporter));
 }
@@ -244,10 +255,9 @@ int launch(const Program& program, int argc, const char* const* argv) {
     const CommandLine line = parse_command_line(program.description, argc, argv);
     const Config config = load_config({.file = line.config, .overrides = line.overrides});
     std::vector<int> codes(static_cast<std::size_t>(config.world()));
-    const auto thrown = run_local_world(
-        config.world(), {.timeout_s = config.parallel.timeout_s}, [&](World& world) {
-          codes[static_cast<std::size_t>(world.rank())] = Rank(program, world, 0, argc, argv).run();
-        });
+    const auto thrown = run_local_world(config.world(), {}, [&](World& world) {
+      codes[static_cast<std::size_t>(world.rank())] = Rank(program, world, 0, argc, argv).run();
+    });
     for (const std::exception_ptr& exception : thrown) {
       if (exception) {
         std::rethrow_exception(exception);

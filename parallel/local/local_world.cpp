@@ -24,6 +24,11 @@ std::shared_ptr<LocalGroup> LocalWorldState::group(const std::string& name,
   return group;
 }
 
+void LocalWorldState::set_timeout(double seconds) {
+  const std::lock_guard lock(mutex_);
+  options_.timeout_s = seconds;
+}
+
 void LocalWorldState::fail(const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (failure_.empty()) {

@@ -22,6 +22,7 @@ class LocalWorldState {
   /// The `instance`-th group of this name and these ranks: the same object for all its ranks.
   std::shared_ptr<LocalGroup> group(const std::string& name, const std::vector<int>& ranks,
                                     int instance);
+  void set_timeout(double seconds);
   /// The first failure is the one that is told.
   void fail(const std::string& why);
   void depart(int rank);
@@ -30,7 +31,7 @@ class LocalWorldState {
   using Key = std::tuple<std::string, std::vector<int>, int>;
 
   const int size_;
-  const WorldOptions options_;
+  WorldOptions options_;
   std::mutex mutex_;
   std::map<Key, std::shared_ptr<LocalGroup>> groups_;
   std::string failure_;
@@ -48,6 +49,7 @@ class LocalWorld final : public World {
   std::unique_ptr<Communicator> make_group(const std::string& name, const std::vector<int>& ranks,
                                            Device& device, Ledger* ledger,
                                            Profiler* profiler) override;
+  void set_timeout(double seconds) override { state_->set_timeout(seconds); }
   void abandon(const std::string& why) noexcept override;
 
  private:

@@ -34,6 +34,8 @@ class MpiTransport {
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
 
+  void set_timeout(double seconds) { timeout_s_ = seconds; }
+
   int rank() const { return rank_; }
   int size() const { return size_; }
 
@@ -65,7 +67,7 @@ class MpiTransport {
   bool try_wait(MpiBatch& batch, double seconds) noexcept;
   bool all_leave() noexcept;
 
-  const double timeout_s_;
+  double timeout_s_;
   MPI_Comm data_ = MPI_COMM_NULL;
   MPI_Comm words_ = MPI_COMM_NULL;  ///< "gave up" and "leaving" only: one probe finds either
   int rank_ = 0;

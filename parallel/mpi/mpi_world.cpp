@@ -28,6 +28,7 @@ class MpiWorld final : public World {
                                              device, ledger, profiler, transport_, groups_++);
   }
 
+  void set_timeout(double seconds) override { transport_->set_timeout(seconds); }
   void abandon(const std::string& why) noexcept override { transport_->give_up(why); }
 
  private:
