@@ -59,12 +59,17 @@ struct Program {
 /// Runs `program` on the ranks that were started, or as threads, and returns the exit code.
 int launch(const Program& program, int argc, const char* const* argv);
 
-/// Runs `check` on every rank of `control` and agrees on the outcome: returns if none threw, else
-/// throws on every rank: the error itself on the rank that is to print it (the worst exit code,
-/// then the lowest rank), a Silenced on all others. `check` must not communicate.
+/// An error of this rank that all ranks know of: it prints it, and nobody waits for it.
+struct Agreed : Error {
+  using Error::Error;
+};
+/// An agreed error that another rank prints.
 struct Silenced : Error {
   explicit Silenced(ExitCode code) : Error(code, "another rank reports the error") {}
 };
+/// Runs `check` on every rank of `control` and agrees on the outcome: returns if none threw, else
+/// throws on every rank: Agreed with the error on the rank that is to print it (the worst exit
+/// code, then the lowest rank), Silenced on all others. `check` must not communicate.
 void agree(Communicator& control, const std::function<void()>& check);
 
 }  // namespace tandem
