@@ -71,30 +71,36 @@ NoiseSource::NoiseSource(const Config& config, const Layout& layout, DType stora
       layout_(layout),
       seq_len_(config.data.seq_len),
       hidden_(config.model.hidden),
+      rows_(max_rows(config)),
+      storage_(storage),
       threads_(threads),
       buffers_(static_cast<std::size_t>(config.accumulation())),
       step_(buffers_.size()) {
   pool_.resize(static_cast<std::size_t>(kPoolSize) * size_of(storage));
   with_type(storage, [&]<typename T>(T*) { fill_pool(seed_, reinterpret_cast<T*>(pool_.data())); });
+}
 
-  const std::int64_t rows = max_rows(config);
-  const auto bytes = static_cast<std::size_t>(rows * hidden_) * size_of(storage);
+void NoiseSource::allocate() {
+  const auto bytes = static_cast<std::size_t>(rows_ * hidden_) * size_of(storage_);
   for (std::size_t m = 0; m < buffers_.size(); ++m) {
     Buffers& buffers = buffers_[m];
     buffers.input.resize(bytes);
     buffers.expected.resize(bytes);
-    buffers.row_keys.assign(static_cast<std::size_t>(rows), -1);
+    buffers.row_keys.assign(static_cast<std::size_t>(rows_), -1);
     // Every position is kept, so the padding is the same rows in every step: zero from the start.
     MicroBatch& batch = step_[m];
-    batch.rows = rows;
+    batch.rows = rows_;
     batch.tokens = train_.micro_batch * seq_len_;
-    batch.input = Tensor(buffers.input.data(), storage, {rows, hidden_});
-    batch.expected = Tensor(buffers.expected.data(), storage, {rows, hidden_});
-    batch.row_keys = Tensor(buffers.row_keys.data(), DType::kI64, {rows});
+    batch.input = Tensor(buffers.input.data(), storage_, {rows_, hidden_});
+    batch.expected = Tensor(buffers.expected.data(), storage_, {rows_, hidden_});
+    batch.row_keys = Tensor(buffers.row_keys.data(), DType::kI64, {rows_});
   }
 }
 
 std::span<const MicroBatch> NoiseSource::fetch_step(std::int64_t consumed_samples) {
+  if (step_.front().input.absent()) {
+    allocate();
+  }
   for (std::size_t m = 0; m < step_.size(); ++m) {
     const MicroBatch& batch = step_[m];
     const SampleRange positions =

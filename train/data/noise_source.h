@@ -31,10 +31,14 @@ class NoiseSource final : public DataSource {
     std::vector<std::int64_t> row_keys;
   };
 
+  /// At the first step: opening data must be cheap, as memory is checked after it.
+  void allocate();
+
   std::uint64_t seed_;
   TrainConfig train_;
   Layout layout_;
-  std::int64_t seq_len_, hidden_;
+  std::int64_t seq_len_, hidden_, rows_;
+  DType storage_;
   int threads_;
   std::vector<std::byte> pool_;  ///< deviates in the storage type, rounded once
   std::vector<Buffers> buffers_;

@@ -11,11 +11,13 @@ std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 
-RowBatch::RowBatch(const Options& options)
-    : options_(options),
-      ids_(at(options.capacity * options.context)),
-      targets_(at(options.capacity)),
-      row_keys_(at(options.capacity)) {}
+void RowBatch::reserve() {
+  if (targets_.empty()) {
+    ids_.resize(at(options_.capacity * options_.context));
+    targets_.resize(at(options_.capacity));
+    row_keys_.resize(at(options_.capacity));
+  }
+}
 
 void RowBatch::clear() { rows_ = tokens_ = 0; }
 

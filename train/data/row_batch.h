@@ -21,8 +21,11 @@ class RowBatch {
     /// nothing: the result must not change, only the work.
     bool keep_masked_rows = false;
   };
-  explicit RowBatch(const Options& options);
+  explicit RowBatch(const Options& options) : options_(options) {}
 
+  /// Allocates the buffers, once; before it nothing is held, as opening data must be cheap.
+  void reserve();
+  /// Empties the batch, which is reserved.
   void clear();
   /// Appends the rows of a sample; `number` is its number in its part of the corpus. Slot j of
   /// position t is token t - j where that is not before history_start[t], else -1.

@@ -32,9 +32,11 @@ TokenSource::TokenSource(std::unique_ptr<Corpus> corpus, const Config& config, c
 }
 
 std::span<const MicroBatch> TokenSource::fetch_step(std::int64_t consumed_samples) {
+  evaluation_buffer_.reserve();  // here too: later steps allocate nothing
   for (std::size_t m = 0; m < buffers_.size(); ++m) {
     const SampleRange positions =
         micro_batch_positions(train_, layout_, consumed_samples, static_cast<std::int64_t>(m));
+    buffers_[m].reserve();
     buffers_[m].clear();
     for (std::int64_t i = 0; i < positions.count; ++i) {
       const std::int64_t number = order_.at(positions.first + i);
@@ -53,6 +55,7 @@ std::int64_t TokenSource::evaluation_batches() const {
 const MicroBatch& TokenSource::fetch_evaluation(std::int64_t index) {
   const SampleRange samples =
       evaluation_samples(train_, layout_, corpus_->samples(Split::kHeldOut), index);
+  evaluation_buffer_.reserve();
   evaluation_buffer_.clear();
   for (std::int64_t number = samples.first; number < samples.first + samples.count; ++number) {
     corpus_->read(Split::kHeldOut, number, sample_);
