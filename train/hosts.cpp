@@ -15,11 +15,59 @@ namespace {
 
 constexpr std::size_t kNameLength = 64;
 
-/// The number in a one-line file, or nothing ("max", or no such file).
-std::size_t number_in(const std::string& path, std::size_t otherwise) {
+constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+
+namespace fs = std::filesystem;
+
+/// The names that a version of control groups has for the same things.
+struct CgroupFiles {
+  const char* limit;
+  const char* used;
+  const char* cache;  ///< in memory.stat: files that the kernel drops when memory is short
+};
+constexpr CgroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
+                                   "total_inactive_file"};
+constexpr CgroupFiles kVersion2 = {"memory.max", "memory.current", "inactive_file"};
+
+/// The number in a one-line file, or `otherwise` ("max", or no such file).
+std::size_t number_in(const fs::path& path, std::size_t otherwise) {
   std::ifstream file(path);
   std::size_t value = 0;
   return file >> value ? value : otherwise;
+}
+
+/// The number behind `key` in a file of lines "key number"; 0 if it is not there.
+std::size_t number_of(const fs::path& path, const std::string& key) {
+  std::ifstream file(path);
+  std::size_t value = 0;
+  for (std::string name; file >> name >> value;) {
+    if (name == key) {
+      return value;
+    }
+  }
+  return 0;
+}
+
+std::size_t left_in_group(const fs::path& group, const CgroupFiles& files) {
+  const std::size_t limit = number_in(group / files.limit, kUnlimited);
+  if (limit == kUnlimited) {
+    return kUnlimited;
+  }
+  const std::size_t used = number_in(group / files.used, 0);
+  const std::size_t busy = used - std::min(used, number_of(group / "memory.stat", files.cache));
+  return limit - std::min(limit, busy);
+}
+
+/// The least over the group `path` and its ancestors. Inside a container the path may be the
+/// host's: what is not there limits nothing.
+std::size_t left_in_tree(const fs::path& base, const fs::path& path, const CgroupFiles& files) {
+  std::size_t left = left_in_group(base, files);
+  fs::path group = base;
+  for (const fs::path& part : path.relative_path()) {
+    group /= part;
+    left = std::min(left, left_in_group(group, files));
+  }
+  return left;
 }
 
 }  // namespace
@@ -65,8 +113,29 @@ int allowed_cpus() {
   return std::max(1, CPU_COUNT(&set));
 }
 
+std::size_t cgroup_memory(const fs::path& membership, const fs::path& root) {
+  std::size_t left = kUnlimited;
+  std::ifstream groups(membership);
+  for (std::string line; std::getline(groups, line);) {  // "4:memory:/a/b", version 2: "0::/a/b"
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (second == std::string::npos) {
+      continue;
+    }
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const fs::path path = line.substr(second + 1);
+    if (controllers == ",,") {
+      left = std::min({left, left_in_tree(root, path, kVersion2),
+                       left_in_tree(root / "unified", path, kVersion2)});
+    } else if (controllers.find(",memory,") != std::string::npos) {
+      left = std::min(left, left_in_tree(root / "memory", path, kVersion1));
+    }
+  }
+  return left;
+}
+
 std::size_t available_memory() {
-  std::size_t available = std::numeric_limits<std::size_t>::max();
+  std::size_t available = kUnlimited;
   std::ifstream info("/proc/meminfo");
   for (std::string key; info >> key;) {
     std::size_t kib = 0;
@@ -74,13 +143,7 @@ std::size_t available_memory() {
       available = kib * 1024;
     }
   }
-  constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
-  const std::size_t limit = number_in("/sys/fs/cgroup/memory.max", kNone);
-  const std::size_t used = number_in("/sys/fs/cgroup/memory.current", 0);
-  if (limit != kNone) {
-    available = std::min(available, limit - std::min(limit, used));
-  }
-  return available;
+  return std::min(available, cgroup_memory("/proc/self/cgroup", "/sys/fs/cgroup"));
 }
 
 }  // namespace tandem

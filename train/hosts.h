@@ -1,6 +1,7 @@
 // Which ranks share a host, and what a host has for them.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,13 @@ HostMap map_hosts(Communicator& control);
 /// CPUs this process may run on.
 int allowed_cpus();
 /// Bytes that this host can still give to processes here: the smaller of the free memory and what
-/// the control group (cgroup) leaves.
+/// the control groups (cgroups) leave.
 std::size_t available_memory();
+/// What the memory limits of a process's control groups leave it: the least over the group and its
+/// ancestors, of version 1 and 2, files in the page cache not counted as used. `membership` is in
+/// the form of /proc/self/cgroup, `root` in that of /sys/fs/cgroup. The largest number if nothing
+/// limits it.
+std::size_t cgroup_memory(const std::filesystem::path& membership,
+                          const std::filesystem::path& root);
 
 }  // namespace tandem
