@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <charconv>
+
 #include "core/error.h"
 
 namespace tandem {
@@ -9,6 +11,16 @@ namespace tandem {
 CommandLine parse_command_line(const ProgramDescription& program, int argc,
                                const char* const* argv) {
   CommandLine line;
+  const CLI::Validator whole_number(
+      [](const std::string& text) {
+        std::int64_t value = 0;
+        const char* const end = text.data() + text.size();
+        const auto parsed = std::from_chars(text.data(), end, value);
+        return parsed.ec == std::errc() && parsed.ptr == end && value >= 1
+                   ? std::string()
+                   : text + " is not a whole number of steps: write 1 or more";
+      },
+      "");
   CLI::App app(program.purpose, program.name);
   app.set_version_flag("--version", "tandem 0.1.0");
   app.option_defaults()->always_capture_default(false);
@@ -23,7 +35,7 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
   if (program.has_steps) {
     app.add_option("--steps", line.steps, "the last step to take, instead of train.steps")
         ->type_name("N")
-        ->check(CLI::PositiveNumber);
+        ->check(whole_number);
   }
   if (program.has_dry_run) {
     app.add_flag("--dry-run", line.dry_run, "print the start-up table and stop");

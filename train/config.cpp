@@ -38,11 +38,17 @@ std::string similar_file(const std::string& file) {
 fs::path find_file(const std::string& file) {
   if (file.empty()) throw ConfigError("no config: give one with --config FILE");
   std::string sought;
+  std::string folder;
   for (const fs::path& place : places(file)) {
     std::error_code ignored;
     const fs::file_status status = fs::status(place, ignored);
     if (fs::exists(status) && !fs::is_directory(status)) return place;
+    if (fs::is_directory(status)) folder = place.string();
     sought += (sought.empty() ? "" : ", ") + place.string();
+  }
+  if (!folder.empty()) {
+    throw ConfigError(folder + ": is a folder: name a config file, such as " +
+                      (fs::path(folder) / "config.yaml").string());
   }
   throw ConfigError(file + ": no such config file (sought " + sought + ")" + similar_file(file));
 }
