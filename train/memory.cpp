@@ -61,10 +61,10 @@ void check_memory(const Config& config, const Layout& layout, const Precision& p
     return;
   }
   std::string text =
-      fmt::format("a rank needs {}, and {} on this host leave {} for each. Memory of one rank:\n{}",
-                  bytes_text(measured.total()),
-                  ranks_here == 1 ? "1 rank" : fmt::format("{} ranks", ranks_here),
-                  bytes_text(budget), memory_table(measured));
+      fmt::format("a rank needs {}, and this host has {} for {}. Memory of one rank:\n{}",
+                  bytes_text(measured.total()), bytes_text(budget),
+                  ranks_here == 1 ? "it" : fmt::format("each of its {} ranks", ranks_here),
+                  memory_table(measured));
   if (const auto micro_batch = fitting_micro_batch(config, layout, precision, budget)) {
     text += fmt::format("What would fit: train.micro_batch: {} (now {}), with more accumulation.",
                         *micro_batch, config.train.micro_batch);

@@ -59,16 +59,14 @@ class Run {
   }
 
   int dry_run() {
+    agree_on_memory();
     console_.table(startup_table());
     console_.line("dry run: nothing was trained");
     return 0;
   }
 
   int train() {
-    agree(*rank_.control, [&] {
-      check_memory(config_, rank_.layout, rank_.precision, *measured_, session_.hosts().ranks_here,
-                   available_memory());
-    });
+    agree_on_memory();
     agree(*rank_.control, [&] {
       if (rank_.layout.rank == 0) {
         directory_.emplace(config_, *rank_.log);
@@ -90,6 +88,13 @@ class Run {
   }
 
  private:
+  void agree_on_memory() {
+    agree(*rank_.control, [&] {
+      check_memory(config_, rank_.layout, rank_.precision, *measured_, session_.hosts().ranks_here,
+                   available_memory());
+    });
+  }
+
   int steps(Trainer& trainer) {
     while (trainer.steps() < config_.train.steps) {
       const double exposed_before = rank_.ledger->exposed_seconds();
@@ -97,7 +102,9 @@ class Run {
       const StepSpeed speed = speed_of(result, rank_.ledger->exposed_seconds() - exposed_before);
       trained_seconds_ += result.seconds;
       trained_tokens_ += result.tokens;
-      last_ = result;
+      if (result.outcome == StepOutcome::kUpdated) {
+        last_loss_ = result.loss;
+      }
       if (directory_) {
         directory_->write(result, speed);
       }
@@ -215,15 +222,33 @@ class Run {
     console_.line(fmt::format("speed   {} tokens/s, {:.0f} GFLOP/s, {:.0f} % of the matmul roof",
                               short_number(tokens_per_s), tokens_per_s * flops_per_token_ / 1e9,
                               100.0 * tokens_per_s * flops_per_token_ / roof_));
-    console_.line(
-        fmt::format("loss    {:.4f} at the last step{}", last_.loss,
-                    evaluation_ ? fmt::format(", {:.4f} held out", evaluation_->loss) : ""));
+    if (last_loss_) {
+      console_.line(
+          fmt::format("loss    {:.4f} at the last step{}", *last_loss_,
+                      evaluation_ ? fmt::format(", {:.4f} held out", evaluation_->loss) : ""));
+    }
     if (directory_) {
       console_.line(fmt::format("metrics {}/metrics.jsonl", directory_->path().string()));
-      console_.line(
-          "next    the same model under another layout: --set parallel.tp=1 --set parallel.dp=4 "
-          "gives the same losses to rounding");
     }
+    if (const auto other = other_layout()) {
+      console_.line(
+          fmt::format("next    the same model under another layout: --set parallel.tp={} --set "
+                      "parallel.dp={} gives the same losses to rounding",
+                      other->tp, other->dp));
+    }
+  }
+
+  /// All ranks on the other axis (of one rank: two), if the sizes of this config divide.
+  std::optional<Layout> other_layout() const {
+    const int ranks = std::max(2, rank_.layout.world());
+    for (const Layout& other : {Layout{1, ranks, 0}, Layout{ranks, 1, 0}}) {
+      if ((other.tp != rank_.layout.tp || other.dp != rank_.layout.dp) &&
+          config_.model.ffn % other.tp == 0 && config_.data.seq_len % other.tp == 0 &&
+          config_.train.global_batch % (config_.train.micro_batch * other.dp) == 0) {
+        return other;
+      }
+    }
+    return std::nullopt;
   }
 
   Session& session_;
@@ -238,7 +263,7 @@ class Run {
   double roof_ = 0.0;
   double trained_seconds_ = 0.0;
   std::int64_t trained_tokens_ = 0;
-  StepResult last_;
+  std::optional<double> last_loss_;  ///< of the last step that was not skipped
   std::optional<EvaluationResult> evaluation_;
 };
 
