@@ -35,8 +35,6 @@ std::uint64_t bits(double value) { return std::bit_cast<std::uint64_t>(value); }
 /// What the ranks hand in, under one lock.
 class Gathering {
  public:
-  explicit Gathering(const Layout& layout) : layout_(layout) {}
-
   /// Places a rank's part of a parameter; the same element from another rank must have its bits.
   void add(const std::string& what, const Parameter& parameter, const std::vector<double>& local,
            WholeTensors& into) {
@@ -60,7 +58,6 @@ class Gathering {
   std::mutex& mutex() { return mutex_; }
 
  private:
-  Layout layout_;
   std::mutex mutex_;
 };
 
@@ -133,57 +130,114 @@ Config with_layout(Config config, int tp, int dp, std::int64_t accumulation) {
   return config;
 }
 
+namespace {
+
+/// Weights that several ranks hold have the same bits on all of them: the smallest and the largest
+/// checksum over the ranks agree.
+void expect_same_replicas(const RankContext& rank, const TrainState& state, Communicator& data,
+                          Communicator& all) {
+  std::vector<std::int64_t> cut, replicated;
+  for (const Parameter& parameter : state.store.parameters()) {
+    std::int64_t sum = 0;
+    const Tensor& weight = parameter.weight;
+    std::vector<std::byte> bytes(weight.bytes());
+    rank.device->copy(*rank.compute, weight.flat(),
+                      Tensor(bytes.data(), weight.dtype, {weight.numel()}));
+    rank.compute->synchronize();
+    for (const std::byte byte : bytes) {  // FNV-1a, kept below 2^62
+      sum = ((sum ^ static_cast<std::int64_t>(byte)) * 0x100000001b3) & 0x3fffffffffffffff;
+    }
+    (parameter.is_cut() ? cut : replicated).push_back(sum);
+  }
+  const auto compare = [](Communicator& group, const std::vector<std::int64_t>& sums) {
+    std::vector<std::int64_t> least = sums, most = sums;
+    const Shape shape = {std::ssize(sums)};
+    group.all_reduce(Tensor::of<std::int64_t>(least, shape), {.op = ReduceOp::kMin}).wait_host();
+    group.all_reduce(Tensor::of<std::int64_t>(most, shape), {.op = ReduceOp::kMax}).wait_host();
+    EXPECT_EQ(least, most) << "copies of a weight differ in group " << group.name();
+  };
+  compare(data, cut);
+  compare(all, replicated);
+}
+
+}  // namespace
+
+static void train_as_rank(World& world, const Config& config, const TrainingOptions& options,
+                          Gathering& gathering, Training& training) {
+  const auto host = make_reference_device(1);
+  Ledger ledger;
+  const auto control = world.make_group("control", everyone(world), *host, &ledger, nullptr);
+  const Logger log(world.rank());
+  Session session(world, config, *control, ledger, log, options.make_device());
+  RankContext& rank = session.rank();
+  const auto data = world.make_group("test dp", rank.layout.dp_group(), *host, nullptr, nullptr);
+  const auto all = world.make_group("test all", everyone(world), *host, nullptr, nullptr);
+  rank.precision = precision_of(config, rank.device->kind());
+  const auto source = options.make_source ? options.make_source(config, rank.layout)
+                                          : make_data_source(config, rank.layout,
+                                                             {.storage = rank.precision.storage});
+  Arena measured;
+  TrainState(config, rank.layout, rank.precision, max_rows(config), measured);
+  Arena arena(*rank.device, measured);
+  TrainState state(config, rank.layout, rank.precision, max_rows(config), arena);
+  Trainer trainer(rank, config, state, *source);
+  if (options.prepare) {
+    options.prepare(rank, state);
+  }
+  gather(rank, state, What::kWeights, gathering, training.initial);
+  for (int i = 0; i < options.steps; ++i) {
+    const std::uint64_t calls = ledger.calls();
+    const StepResult result = trainer.step();
+    {
+      const std::lock_guard lock(gathering.mutex());
+      if (training.steps.size() < static_cast<std::size_t>(result.step)) {
+        training.steps.push_back(result);
+        training.collectives.push_back(ledger.calls() - calls);
+      }
+      expect_same(result, training.steps[static_cast<std::size_t>(i)]);
+    }
+    expect_same_replicas(rank, state, *data, *all);
+  }
+  gather(rank, state, What::kWeights, gathering, training.weights);
+  gather(rank, state, What::kGradients, gathering, training.gradients);
+  if (options.evaluate) {
+    const EvaluationResult evaluation = trainer.evaluate();
+    const std::lock_guard lock(gathering.mutex());
+    training.evaluation = evaluation;
+  }
+}
+
 Training train(const Config& config, const TrainingOptions& options) {
   Training training;
-  Gathering gathering({config.parallel.tp, config.parallel.dp, 0});
-  const auto body = [&](World& world, Device&) {
-    const auto host = make_reference_device(1);
-    Ledger ledger;
-    const auto control = world.make_group("control", everyone(world), *host, &ledger, nullptr);
-    const Logger log(world.rank());
-    Session session(world, config, *control, ledger, log, options.make_device());
-    RankContext& rank = session.rank();
-    rank.precision = precision_of(config, rank.device->kind());
-    const auto source = options.make_source ? options.make_source(config, rank.layout)
-                                            : make_data_source(config, rank.layout,
-                                                               {.storage = rank.precision.storage});
-    Arena measured;
-    TrainState(config, rank.layout, rank.precision, max_rows(config), measured);
-    Arena arena(*rank.device, measured);
-    TrainState state(config, rank.layout, rank.precision, max_rows(config), arena);
-    Trainer trainer(rank, config, state, *source);
-    if (options.prepare) {
-      options.prepare(rank, state);
-    }
-    gather(rank, state, What::kWeights, gathering, training.initial);
-    for (int i = 0; i < options.steps; ++i) {
-      const std::uint64_t calls = ledger.calls();
-      const StepResult result = trainer.step();
-      {
-        const std::lock_guard lock(gathering.mutex());
-        if (training.steps.size() < static_cast<std::size_t>(result.step)) {
-          training.steps.push_back(result);
-        }
-        expect_same(result, training.steps[static_cast<std::size_t>(i)]);
-        if (world.rank() == 0) {
-          training.collectives.push_back(ledger.calls() - calls);
-          training.weights.clear();
-          training.gradients.clear();
-        }
-      }
-      control->barrier({.label = "test"}).wait_host();
-      gather(rank, state, What::kWeights, gathering, training.weights);
-      gather(rank, state, What::kGradients, gathering, training.gradients);
-      control->barrier({.label = "test"}).wait_host();
-    }
-    if (options.evaluate) {
-      const EvaluationResult evaluation = trainer.evaluate();
-      const std::lock_guard lock(gathering.mutex());
-      training.evaluation = evaluation;
-    }
-  };
-  run_ranks(config.world(), body);
+  Gathering gathering;
+  run_ranks(config.world(), [&](World& world, Device&) {
+    train_as_rank(world, config, options, gathering, training);
+  });
   return training;
+}
+
+Training train_in(World& world, const Config& config, const TrainingOptions& options) {
+  Training training;
+  Gathering gathering;
+  train_as_rank(world, config, options, gathering, training);
+  return training;
+}
+
+void expect_equal_training(const Training& layout, const Training& one) {
+  for (const auto& [name, whole] : layout.initial) {
+    const auto& expected = one.initial.at(name);
+    ASSERT_EQ(whole.size(), expected.size()) << name;
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      if (!std::isnan(whole[i])) {  // another rank's part
+        ASSERT_EQ(whole[i], expected[i]) << "initial " << name << "[" << i << "]";
+      }
+    }
+  }
+  ASSERT_EQ(layout.steps.size(), one.steps.size());
+  EXPECT_EQ(layout.steps[0].tokens, one.steps[0].tokens);
+  EXPECT_NEAR(layout.steps[0].loss / one.steps[0].loss, 1.0, 1e-6);
+  EXPECT_NEAR(layout.steps[0].grad_norm / one.steps[0].grad_norm, 1.0, 1e-6);
+  EXPECT_NEAR(layout.steps.back().loss / one.steps.back().loss, 1.0, 1e-4);
 }
 
 double worst_difference(const WholeTensors& a, const WholeTensors& b) {

@@ -31,7 +31,7 @@ struct Training {
   std::vector<StepResult> steps;
   EvaluationResult evaluation;
   WholeTensors initial, weights, gradients;  ///< gradients: of the last step, before clipping
-  /// Collectives of rank 0 in each step.
+  /// Collectives of one rank in each step.
   std::vector<std::uint64_t> collectives;
 };
 
@@ -41,6 +41,12 @@ Config small_config();
 Config with_layout(Config config, int tp, int dp, std::int64_t accumulation);
 
 Training train(const Config& config, const TrainingOptions& options = {});
+/// The same as one rank of `world`: whole tensors hold NaN where another process has the values.
+Training train_in(World& world, const Config& config, const TrainingOptions& options = {});
+
+/// What must hold in fp32 between a layout and one rank: initial weights equal bit by bit, loss and
+/// gradient norm of step 1 to 1e-6, the last step's loss to 1e-4.
+void expect_equal_training(const Training& layout, const Training& one);
 
 /// Largest |a - b| / |b| (2-norms) over tensors; compares names too.
 double worst_difference(const WholeTensors& a, const WholeTensors& b);
