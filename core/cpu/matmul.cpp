@@ -58,6 +58,9 @@ void empty_contraction(const Gemm& args, int threads) {
 // of the other costs one or two per cent, small enough that the fp32 block of c stays in the cache.
 constexpr std::int64_t kBlockRows = 512;
 constexpr std::int64_t kBlockColumns = 1024;
+// The contraction of a product with an fp32 result is a weight gradient's: as long as the
+// micro-batch, and added up in pieces so that the blocks' memory does not depend on it.
+constexpr std::int64_t kBlockInner = 1024;
 
 /// Floats in whole cache lines.
 std::int64_t whole_lines(std::int64_t count) { return (count + 15) / 16 * 16; }
@@ -166,10 +169,12 @@ void Matmul::multiply(const Gemm& args) {
 
 void Matmul::multiply_converted(const Gemm& args) {
   const std::int64_t m = args.c.dim(0), n = args.c.dim(1), k = inner(args);
-  const std::int64_t rows = std::min(m, kBlockRows), columns = std::min(n, kBlockColumns);
+  const std::int64_t columns = std::min(n, kBlockColumns);
   const bool convert_c = args.c.dtype != DType::kF32;
-  const std::int64_t a_size = whole_lines(rows * k), b_size = whole_lines(columns * k);
-  const std::int64_t c_size = convert_c ? whole_lines(rows * columns) : 0;
+  const std::int64_t depth = convert_c ? k : kBlockInner;
+  const std::int64_t a_size = whole_lines(kBlockRows * depth);
+  const std::int64_t b_size = whole_lines(columns * depth);
+  const std::int64_t c_size = convert_c ? whole_lines(kBlockRows * columns) : 0;
   float* a_memory =
       blocks_.reserve<float>(static_cast<std::size_t>(a_size + b_size + c_size + columns));
   float* b_memory = a_memory + a_size;
@@ -179,26 +184,35 @@ void Matmul::multiply_converted(const Gemm& args) {
   for (std::int64_t j = 0; j < n; j += columns) {
     const std::int64_t width = std::min(columns, n - j);
     Gemm block = args;
-    const Tensor b = slice_of(args.b, args.transpose_b, 1, j, width);
-    block.b = Tensor(b_memory, DType::kF32, b.shape);
-    convert_matrix(b, block.b, threads_);
     if (!args.bias.absent()) {
       block.bias = Tensor(bias_memory, DType::kF32, {width});
       cast(args.bias.slice(0, j, width), block.bias, threads_);
     }
-    for (std::int64_t i = 0; i < m; i += rows) {
-      const std::int64_t height = std::min(rows, m - i);
-      const Tensor a = slice_of(args.a, args.transpose_a, 0, i, height);
-      const Tensor c = args.c.slice(0, i, height).slice(1, j, width);
-      block.a = Tensor(a_memory, DType::kF32, a.shape);
-      convert_matrix(a, block.a, threads_);
-      block.c = convert_c ? Tensor(c_memory, DType::kF32, c.shape) : c;
-      if (convert_c && args.write == Write::kAccumulate) {
-        convert_matrix(c, block.c, threads_);
+    for (std::int64_t p = 0; p < k; p += depth) {
+      const std::int64_t length = std::min(depth, k - p);
+      const Tensor b =
+          slice_of(slice_of(args.b, args.transpose_b, 1, j, width), args.transpose_b, 0, p, length);
+      block.b = Tensor(b_memory, DType::kF32, b.shape);
+      convert_matrix(b, block.b, threads_);
+      if (p > 0) {
+        block.write = Write::kAccumulate;
+        block.bias = Tensor();
       }
-      multiply(block);
-      if (convert_c) {
-        convert_matrix(block.c, c, threads_);
+      for (std::int64_t i = 0; i < m; i += kBlockRows) {
+        const std::int64_t height = std::min(kBlockRows, m - i);
+        const Tensor a = slice_of(slice_of(args.a, args.transpose_a, 0, i, height),
+                                  args.transpose_a, 1, p, length);
+        const Tensor c = args.c.slice(0, i, height).slice(1, j, width);
+        block.a = Tensor(a_memory, DType::kF32, a.shape);
+        convert_matrix(a, block.a, threads_);
+        block.c = convert_c ? Tensor(c_memory, DType::kF32, c.shape) : c;
+        if (convert_c && args.write == Write::kAccumulate) {
+          convert_matrix(c, block.c, threads_);
+        }
+        multiply(block);
+        if (convert_c) {
+          convert_matrix(block.c, c, threads_);
+        }
       }
     }
   }

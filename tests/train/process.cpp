@@ -71,6 +71,12 @@ std::vector<std::string> marked_processes(const std::string& mark) {
   return found;
 }
 
+/// The roof is measured once for all runs of a test program, and not in the user's own cache.
+const ScratchFolder& cache_folder() {
+  static const ScratchFolder folder;
+  return folder;
+}
+
 [[noreturn]] void become(const std::vector<std::string>& command, const ScratchFolder& folder,
                          const std::string& mark, int out, int err) {
   std::vector<char*> arguments;
@@ -80,9 +86,7 @@ std::vector<std::string> marked_processes(const std::string& mark) {
   arguments.push_back(nullptr);
   setpgid(0, 0);
   setenv(kMark, mark.c_str(), 1);
-  // The roof is measured once for all runs of a test program, not in the user's own cache.
-  const std::string cache = fs::temp_directory_path() / ("tandem_cache_" + std::to_string(getppid()));
-  setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+  setenv("XDG_CACHE_HOME", cache_folder().path().c_str(), 1);
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (chdir(folder.path().c_str()) == 0 && dup2(nothing, STDIN_FILENO) >= 0 &&
       dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0) {
@@ -121,6 +125,7 @@ Outcome run(const std::vector<std::string>& command, const ScratchFolder& folder
   const Capture out("stdout");
   const Capture err("stderr");
   const std::string mark = folder.path().filename().string();
+  cache_folder();
   const auto start = Clock::now();
   const pid_t pid = fork();
   if (pid < 0) {
@@ -156,8 +161,7 @@ Outcome run(const std::vector<std::string>& command, const ScratchFolder& folder
 }
 
 std::vector<std::string> under_mpirun(int ranks, std::vector<std::string> command) {
-  command.insert(command.begin(),
-                 {TANDEM_SOURCE_DIR "/scripts/mpirun.sh", std::to_string(ranks)});
+  command.insert(command.begin(), {TANDEM_SOURCE_DIR "/scripts/mpirun.sh", std::to_string(ranks)});
   return command;
 }
 

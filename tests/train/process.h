@@ -32,7 +32,7 @@ struct Outcome {
   int code = -1;  ///< 128+n if signal n ended it, as a shell says
   std::string out, err;
   double seconds = 0.0;
-  double peak_mib = 0.0;              ///< of the largest process
+  double peak_mib = 0.0;               ///< of the largest process
   std::vector<std::string> left_over;  ///< command lines of its processes that still live
   bool timed_out = false;
 };

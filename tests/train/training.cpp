@@ -184,7 +184,9 @@ static void train_as_rank(World& world, const Config& config, const TrainingOpti
   if (options.prepare) {
     options.prepare(rank, state);
   }
-  gather(rank, state, What::kWeights, gathering, training.initial);
+  if (options.observe) {
+    gather(rank, state, What::kWeights, gathering, training.initial);
+  }
   for (int i = 0; i < options.steps; ++i) {
     const std::uint64_t calls = ledger.calls();
     const StepResult result = trainer.step();
@@ -196,10 +198,18 @@ static void train_as_rank(World& world, const Config& config, const TrainingOpti
       }
       expect_same(result, training.steps[static_cast<std::size_t>(i)]);
     }
-    expect_same_replicas(rank, state, *data, *all);
+    if (options.observe) {
+      expect_same_replicas(rank, state, *data, *all);
+    }
+    if (options.after_step) {
+      options.after_step(result);
+      all->barrier({.label = "test"}).wait_host();
+    }
   }
-  gather(rank, state, What::kWeights, gathering, training.weights);
-  gather(rank, state, What::kGradients, gathering, training.gradients);
+  if (options.observe) {
+    gather(rank, state, What::kWeights, gathering, training.weights);
+    gather(rank, state, What::kGradients, gathering, training.gradients);
+  }
   if (options.evaluate) {
     const EvaluationResult evaluation = trainer.evaluate();
     const std::lock_guard lock(gathering.mutex());

@@ -25,6 +25,9 @@ struct TrainingOptions {
   DeviceFactory make_device = one_thread_cpu;
   SourceFactory make_source;  ///< default: what the config names
   Prepare prepare;
+  /// Called on every rank after each step; ranks wait for each other behind it.
+  std::function<void(const StepResult&)> after_step;
+  bool observe = true;  ///< gather tensors, compare copies; off where memory is counted
 };
 
 struct Training {
