@@ -17,13 +17,16 @@ std::size_t measured_bytes(const Config& config, const Layout& layout, const Pre
   return arena.total();
 }
 
-/// The largest micro-batch, by halving, that fits; nothing if not even one sequence does.
+/// The largest divisor of the micro-batch that fits; nothing if not even one sequence does.
 std::optional<std::int64_t> fitting_micro_batch(Config config, const Layout& layout,
                                                 const Precision& precision, std::size_t budget) {
-  while (config.train.micro_batch % 2 == 0) {
-    config.train.micro_batch /= 2;
-    if (measured_bytes(config, layout, precision) <= budget) {
-      return config.train.micro_batch;
+  const std::int64_t whole = config.train.micro_batch;
+  for (std::int64_t parts = 2; parts <= whole; ++parts) {
+    if (whole % parts == 0) {
+      config.train.micro_batch = whole / parts;
+      if (measured_bytes(config, layout, precision) <= budget) {
+        return config.train.micro_batch;
+      }
     }
   }
   return std::nullopt;

@@ -41,6 +41,23 @@ std::string groups_text(const Layout& layout, std::vector<int> (Layout::*group)(
   return text;
 }
 
+/// Runs a part of step `step`; what it throws then says the step.
+template <typename Action>
+auto in_step(std::int64_t step, const Action& action) {
+  const std::string place = fmt::format("step {}: ", step);
+  try {
+    return action();
+  } catch (const NonFiniteError&) {  // says it itself
+    throw;
+  } catch (const PeerLost& error) {
+    throw PeerLost(place + error.what());
+  } catch (const Error& error) {
+    throw Error(error.code(), place + error.what());
+  } catch (const std::exception& error) {
+    throw InternalError(place + error.what());
+  }
+}
+
 /// One rank's run, from allocation to the last line.
 class Run {
  public:
@@ -98,7 +115,8 @@ class Run {
   int steps(Trainer& trainer) {
     while (trainer.steps() < config_.train.steps) {
       const double exposed_before = rank_.ledger->exposed_seconds();
-      const StepResult result = trainer.step(stop_signal());
+      const StepResult result =
+          in_step(trainer.steps() + 1, [&] { return trainer.step(stop_signal()); });
       const StepSpeed speed = speed_of(result, rank_.ledger->exposed_seconds() - exposed_before);
       trained_seconds_ += result.seconds;
       trained_tokens_ += result.tokens;
@@ -115,7 +133,7 @@ class Run {
       const bool last = result.step == config_.train.steps;
       if (config_.train.eval_every > 0 && source_.evaluation_batches() > 0 &&
           (last || result.step % config_.train.eval_every == 0)) {
-        evaluation_ = trainer.evaluate();
+        evaluation_ = in_step(result.step, [&] { return trainer.evaluate(); });
         if (directory_) {
           directory_->write(result.step, *evaluation_);
         }
