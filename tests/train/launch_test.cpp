@@ -1,0 +1,181 @@
+// What the real program says to a user who got something wrong: as one process whose ranks are
+// threads, and under mpirun. Said once, with the right exit code, within seconds, and nothing is
+// left: no run directory, no process, no memory taken.
+#include <optional>
+
+#include "tests/train/small_run.h"
+
+namespace tandem::test {
+
+namespace {
+
+using testing::HasSubstr;
+
+struct Mistake {
+  std::string name;
+  std::vector<std::string> arguments;
+  int code = 2;
+  std::vector<std::string> says;
+  std::string more_yaml;  ///< appended to the small config
+};
+
+void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
+
+void expect_refused(const Mistake& mistake, std::optional<int> ranks) {
+  const ScratchFolder folder;
+  folder.write("small.yaml", std::string(kSmall) + mistake.more_yaml);
+  folder.write("empty.txt", "");
+  folder.write("text.txt", "In the beginning\nwas the word\n");
+  folder.write("a_file", "");
+  std::filesystem::create_directory(folder.path() / "folder");
+  std::vector<std::string> command = train(mistake.arguments);
+  if (ranks) {
+    command = under_mpirun(*ranks, command);
+  }
+  const Outcome outcome = run(command, folder);
+  EXPECT_EQ(outcome.code, mistake.code) << outcome.err;
+  EXPECT_EQ(count(outcome.err, "error:"), 1u) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("train: error: "));
+  for (const std::string& part : mistake.says) {
+    EXPECT_EQ(count(outcome.err, part), 1u) << "'" << part << "' in\n" << outcome.err;
+  }
+  EXPECT_EQ(outcome.out.find("step"), std::string::npos) << outcome.out;
+  EXPECT_FALSE(folder.has("runs"));
+  expect_clean_end(outcome);
+  EXPECT_LT(outcome.peak_mib, 1024.0);
+}
+
+std::vector<std::string> with(const std::string& override) {
+  return {"--config", "small.yaml", "--set", override};
+}
+
+class Refuses : public testing::TestWithParam<Mistake> {};
+
+TEST_P(Refuses, Plainly) { expect_refused(GetParam(), std::nullopt); }
+TEST_P(Refuses, UnderMpirun) { expect_refused(GetParam(), 4); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Launch, Refuses,
+    testing::Values(
+        Mistake{"UnknownKey",
+                {"--config", "small.yaml"},
+                2,
+                {"small.yaml:8:1", "optimm", "did you mean optim?"},
+                "optimm: {lr: 0.1}\n"},
+        Mistake{"DuplicateKey",
+                {"--config", "small.yaml"},
+                2,
+                {"small.yaml:8:1: duplicate key name, first given on line 1"},
+                "name: other\n"},
+        Mistake{"WrongType", with("train.steps=many"), 2, {"train.steps = many", "not an integer"}},
+        Mistake{"Tab",
+                {"--config", "small.yaml"},
+                2,
+                {"small.yaml:9:1: a tab indents this line"},
+                "optim:\n\tlr: 0.1\n"},
+        Mistake{"IndivisibleFfn",
+                with("model.ffn=33"),
+                2,
+                {"model.ffn = 33", "parallel.tp = 2", "write 32 or 34"}},
+        Mistake{"IndivisibleBatch",
+                with("train.global_batch=9"),
+                2,
+                {"train.global_batch = 9", "write 8 or 12"}},
+        Mistake{"BadOverride",
+                with("parallel.tp"),
+                2,
+                {"--set parallel.tp: write --set key.path=value"}},
+        Mistake{"UnknownOption", {"--config", "small.yaml", "--frob"}, 2, {"--frob", "--help"}},
+        Mistake{"NoConfig", {}, 2, {"--config is required"}},
+        Mistake{"AbsentConfig", {"--config", "smal"}, 2, {"smal: no such config file"}},
+        Mistake{"FolderAsConfig", {"--config", "folder"}, 2, {"folder: is a folder"}},
+        Mistake{"NoSteps",
+                {"--config", "small.yaml", "--steps", "0"},
+                2,
+                {"--steps: 0 is not a whole number of steps"}},
+        Mistake{"AbsentGpu", with("device=cuda"), 2, {"device: cuda", "device: cpu"}},
+        Mistake{"LogDirIsAFile", with("log.dir=a_file"), 2, {"log.dir: a_file", "can be written"}},
+        Mistake{"AbsentData",
+                {"--config", "small.yaml", "--set", "data={format: text, path: no.txt}"},
+                3,
+                {"data.path: 'no.txt'", "No such file"}},
+        Mistake{"EmptyData",
+                {"--config", "small.yaml", "--set", "data={format: text, path: empty.txt}"},
+                3,
+                {"data.path: 'empty.txt' is empty"}},
+        Mistake{"DataBeyondVocabulary",
+                {"--config", "small.yaml", "--set", "data={format: text, path: text.txt}"},
+                3,
+                {"model.vocab_size: 32 is too small", "text.txt:2:1 (byte 17) is 119"}}),
+    [](const auto& instance) { return instance.param.name; });
+
+// The stack's own buffers and those of its data are both far beyond any memory: neither may be
+// touched before the check.
+const Mistake kTooLarge = {
+    "TooLarge",
+    {"--config", "small.yaml", "--set",
+     "model={kind: ffn, vocab_size: null, context: null, hidden: 1000000000, ffn: 4, layers: 1}"},
+    2,
+    {"a rank needs", "weights ", "main grads ", "optimizer ", "activations ", "workspace ",
+     "total ", "What would fit:", "model.hidden 1000000000"}};
+const Mistake kTooLargeBatch = {
+    "TooLargeBatch",
+    with("train={micro_batch: 134217720, global_batch: 268435440, "
+         "steps: 1, eval_every: 0}"),
+    2,
+    {"a rank needs", "activations ", "What would fit: train.micro_batch: "}};
+
+INSTANTIATE_TEST_SUITE_P(Memory, Refuses, testing::Values(kTooLarge, kTooLargeBatch),
+                         [](const auto& instance) { return instance.param.name; });
+
+TEST(Launch, RefusesADryRunOfWhatDoesNotFit) {
+  Mistake mistake = kTooLarge;
+  mistake.arguments.push_back("--dry-run");
+  expect_refused(mistake, std::nullopt);
+}
+
+TEST(Launch, PrintsTheWholeCorrectedLineForAnotherNumberOfRanksUnderMpirun) {
+  expect_refused(
+      {"WrongRanks",
+       {"--config", "small.yaml", "--set", "optim.betas=[0.9, 0.99]"},
+       2,
+       {"2 ranks were started", "parallel.tp=2 x parallel.dp=2 has 4",
+        "  mpirun -np 4 " TANDEM_TRAIN " --config small.yaml --set 'optim.betas=[0.9, 0.99]'\n"}},
+      2);
+}
+
+TEST(Launch, WantsNoLauncherForRanksAsThreadsUnderMpirun) {
+  expect_refused({"LocalUnderMpirun",
+                  with("parallel.comm=local"),
+                  2,
+                  {"parallel.comm: local", "without mpirun:\n  " TANDEM_TRAIN " --config"}},
+                 4);
+}
+
+TEST(Launch, WantsALauncherForMpi) {
+  expect_refused({"MpiPlainly",
+                  with("parallel.comm=mpi"),
+                  2,
+                  {"parallel.comm: mpi needs a launcher:\n  mpirun -np 4 " TANDEM_TRAIN
+                   " --config small.yaml --set parallel.comm=mpi\n"}},
+                 std::nullopt);
+}
+
+void expect_answer(const std::string& option, const std::string& says, bool mpirun) {
+  const ScratchFolder folder;
+  const auto command = train({option});
+  const Outcome outcome = run(mpirun ? under_mpirun(2, command) : command, folder);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_EQ(count(outcome.out, says), 1u) << outcome.out;
+  expect_clean_end(outcome);
+}
+
+TEST(Launch, HelpsOncePlainly) { expect_answer("--help", "--config FILE", false); }
+TEST(Launch, HelpsOnceUnderMpirun) { expect_answer("--help", "--config FILE", true); }
+TEST(Launch, TellsItsVersionOncePlainly) { expect_answer("--version", "tandem ", false); }
+TEST(Launch, TellsItsVersionOnceUnderMpirun) { expect_answer("--version", "tandem ", true); }
+
+}  // namespace
+
+}  // namespace tandem::test

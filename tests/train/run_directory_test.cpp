@@ -1,0 +1,177 @@
+// What a run of the real program leaves behind, and that it can be had again.
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <regex>
+#include <sstream>
+
+#include "tests/train/small_run.h"
+
+namespace tandem::test {
+
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+/// The text of losses and gradient norms, which is all that two equal runs must share.
+std::vector<std::string> losses(const std::string& metrics) {
+  std::vector<std::string> found;
+  static const std::regex kPattern(R"re("loss": [^,]*, "grad_norm": [^,]*)re");
+  for (const std::string& line : lines_of(metrics)) {
+    std::smatch match;
+    if (std::regex_search(line, match, kPattern)) {
+      found.push_back(match.str());
+    }
+  }
+  return found;
+}
+
+class SmallRun : public testing::Test {
+ protected:
+  SmallRun() { folder_.write("small.yaml", kSmall); }
+
+  Outcome start(const std::vector<std::string>& command) {
+    const Outcome outcome = run(command, folder_);
+    EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+    EXPECT_EQ(outcome.err, "");
+    expect_clean_end(outcome);
+    return outcome;
+  }
+  Outcome start_small(std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"--config", "small.yaml"});
+    return start(train(more));
+  }
+  std::string metrics(const std::string& file = "runs/small/metrics.jsonl") const {
+    return folder_.read(file);
+  }
+
+  ScratchFolder folder_;
+};
+
+TEST_F(SmallRun, WritesOneLineOfMetricsPerStepWithEveryKey) {
+  const Outcome outcome = start_small({"--set", "log.every=2"});
+  const auto lines = lines_of(metrics());
+  ASSERT_EQ(lines.size(), 5u);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const json line = json::parse(lines[i]);
+    for (const char* key :
+         {"loss", "grad_norm", "lr", "tokens", "consumed_samples", "step_ms", "tokens_per_s",
+          "tflops_per_rank", "roof_fraction", "comm_exposed_ms", "skipped_steps", "loss_scale"}) {
+      ASSERT_TRUE(line.contains(key)) << key;
+      EXPECT_TRUE(line[key].is_number()) << key;
+    }
+    EXPECT_EQ(line["step"], i + 1);
+    EXPECT_EQ(line["consumed_samples"], 8 * (i + 1));
+    EXPECT_EQ(line["skipped_steps"], 0);
+    EXPECT_EQ(line["loss_scale"], 1);
+    EXPECT_GT(line["roof_fraction"], 0.0);
+    EXPECT_LE(line["comm_exposed_ms"], line["step_ms"]);
+  }
+  // The console is paced by log.every; the file is not.
+  EXPECT_EQ(count(outcome.out, "  loss "), 4u) << "steps 1, 2, 4 and 5";
+  EXPECT_THAT(outcome.out, HasSubstr("layout  tp 2 x dp 2 = 4 ranks"));
+}
+
+TEST_F(SmallRun, WritesLossAndNormWithNineDigits) {
+  start_small();
+  std::size_t longest = 0;
+  static const std::regex kPattern(R"re("(loss|grad_norm)": ([0-9.e+-]+))re");
+  const std::string text = metrics();
+  int seen = 0;
+  for (std::sregex_iterator it(text.begin(), text.end(), kPattern), end; it != end; ++it, ++seen) {
+    const std::string number = (*it)[2];
+    EXPECT_EQ(number, fmt::format("{:.9g}", std::stod(number)));
+    const std::string digits = std::regex_replace(number, std::regex("^0|[.]|e.*"), "");
+    longest = std::max(longest, digits.size());
+  }
+  EXPECT_EQ(seen, 10);
+  EXPECT_EQ(longest, 9u);
+}
+
+// B134: tokens per second are those of the whole job, whatever is accumulated, and tensor-parallel
+// ranks see the same ones.
+TEST_F(SmallRun, CountsTheTokensOfTheWholeJobOnce) {
+  start_small({"--set", "data={format: synthetic, seq_len: 128, documents: packed}", "--set",
+               "train={steps: 3, micro_batch: 2, global_batch: 16, eval_every: 0}"});
+  for (const std::string& text : lines_of(metrics())) {
+    const json line = json::parse(text);
+    EXPECT_EQ(line["tokens"], 2 * 2 * 4 * 128);
+    const double seconds = line["step_ms"].get<double>() / 1e3;
+    EXPECT_NEAR(line["tokens_per_s"].get<double>() * seconds, 2048.0, 2.0);
+  }
+}
+
+TEST_F(SmallRun, RepeatsItselfFromTheConfigItLeft) {
+  start_small({"--set", "optim.lr=0.003", "--set", "optim.eps=3e-7", "--set", "seed=5"});
+  const std::string config = folder_.read("runs/small/config.yaml");
+  start(train({"--config", "runs/small/config.yaml", "--set", "log.dir=again"}));
+  EXPECT_THAT(losses(metrics()), testing::SizeIs(5));
+  EXPECT_EQ(losses(metrics()), losses(metrics("again/small/metrics.jsonl")));
+  EXPECT_THAT(config, HasSubstr("dir: runs\n"));
+  EXPECT_EQ(std::regex_replace(folder_.read("again/small/config.yaml"), std::regex("dir: again"),
+                               "dir: runs"),
+            config);
+}
+
+TEST_F(SmallRun, KeepsTheMetricsOfEarlierRuns) {
+  start_small({"--set", "seed=1"});
+  const std::string first = metrics();
+  start_small({"--set", "seed=2"});
+  const std::string second = metrics();
+  start_small({"--set", "seed=1"});
+  EXPECT_EQ(metrics("runs/small/metrics.1.jsonl"), first);
+  EXPECT_EQ(metrics("runs/small/metrics.2.jsonl"), second);
+  EXPECT_EQ(losses(metrics()), losses(first));
+  EXPECT_NE(losses(first), losses(second));
+}
+
+TEST_F(SmallRun, EndsAtTheStepOfTheCommandLine) {
+  const Outcome outcome = start_small({"--steps", "2"});
+  EXPECT_THAT(losses(metrics()), testing::SizeIs(2));
+  EXPECT_THAT(outcome.out, HasSubstr("2/2"));
+  EXPECT_THAT(folder_.read("runs/small/config.yaml"), HasSubstr("steps: 2\n"));
+}
+
+TEST_F(SmallRun, LeavesNothingAfterADryRun) {
+  const Outcome outcome = start_small({"--dry-run"});
+  EXPECT_THAT(outcome.out, HasSubstr("layout  tp 2 x dp 2 = 4 ranks"));
+  EXPECT_THAT(outcome.out, HasSubstr("memory  "));
+  EXPECT_FALSE(folder_.has("runs"));
+}
+
+TEST_F(SmallRun, WritesALineForEachEvaluation) {
+  start_small({"--set", "train.eval_every=2"});
+  std::vector<int> steps;
+  for (const std::string& text : lines_of(metrics())) {
+    const json line = json::parse(text);
+    if (line.contains("valid_loss")) {
+      steps.push_back(line["step"]);
+      EXPECT_FALSE(line.contains("loss"));
+      EXPECT_NEAR(line["valid_loss"].get<double>(), std::log(32.0), 0.1);  // next to untrained
+      EXPECT_GT(line["valid_tokens"], 1000);
+    }
+  }
+  EXPECT_THAT(steps, testing::ElementsAre(2, 4, 5));
+}
+
+TEST_F(SmallRun, HasTheSameBitsAsProcessesUnderMpirunAndAsThreads) {
+  start_small();
+  start(under_mpirun(4, train({"--config", "small.yaml", "--set", "log.dir=mpi"})));
+  EXPECT_THAT(losses(metrics()), testing::SizeIs(5));
+  EXPECT_EQ(losses(metrics()), losses(metrics("mpi/small/metrics.jsonl")));
+}
+
+}  // namespace
+
+}  // namespace tandem::test

@@ -1,0 +1,135 @@
+// How a run ends before its last step: by a signal, after the same step on all ranks; and by a rank
+// that fails, whose peers say which.
+#include <csignal>
+#include <thread>
+
+#include "parallel/ledger.h"
+#include "tests/support/ranks.h"
+#include "tests/train/failing_source.h"
+#include "tests/train/small_run.h"
+#include "train/launch.h"
+#include "train/train_job.h"
+
+namespace tandem::test {
+
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// Sends the signal when the run has taken some steps.
+std::function<void(const Running&)> send_when_running(int signal) {
+  return [signal](const Running& running) {
+    for (int i = 0; i < 3000 && running.out().find("step      3/") == std::string::npos; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    kill(running.pid, signal);
+  };
+}
+
+void expect_stopped(const std::vector<std::string>& command, int signal) {
+  const ScratchFolder folder;
+  folder.write("small.yaml", kSmall);
+  const Outcome outcome = run(command, folder, {.meanwhile = send_when_running(signal)});
+  EXPECT_EQ(outcome.code, 128 + signal) << outcome.out.substr(0, 2000) << outcome.err;
+  EXPECT_EQ(count(outcome.err, "error:"), 0u) << outcome.err;
+  const std::size_t steps = count(folder.read("runs/small/metrics.jsonl"), "\n");
+  EXPECT_GE(steps, 3u);
+  EXPECT_EQ(count(outcome.out, "stopped by signal " + std::to_string(signal) + " after step " +
+                                   std::to_string(steps) + "\n"),
+            1u);
+  expect_clean_end(outcome);
+}
+
+const std::vector<std::string> kEndless = {"--config", "small.yaml", "--steps", "1000000"};
+
+class StopsAtASignal : public testing::TestWithParam<int> {};
+
+TEST_P(StopsAtASignal, Plainly) { expect_stopped(train(kEndless), GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(Stop, StopsAtASignal, testing::Values(SIGTERM, SIGINT, SIGUSR1, SIGUSR2),
+                         testing::PrintToStringParamName());
+
+// mpirun hands SIGUSR1 on; every rank leaves with 138 and mpirun takes it over.
+TEST(Stop, StopsAtASignalToTheLauncherUnderMpirun) {
+  expect_stopped(under_mpirun(4, train(kEndless)), SIGUSR1);
+}
+
+/// What a rank of a failing run threw.
+struct Ending {
+  bool threw_peer_lost = false;
+  std::string text;
+};
+
+TEST(Stop, PeersOfAThreadThatThrowsNameItAndTheStep) {
+  const ScratchFolder folder;
+  folder.write("small.yaml", kSmall);
+  const Config config =
+      load_config({.file = (folder.path() / "small.yaml").string(),
+                   .overrides = {"log.dir=" + (folder.path() / "runs").string()}});
+  std::vector<Ending> endings(4);
+  const auto thrown = run_local_world(4, {.timeout_s = 30}, [&](World& world) {
+    const auto device = one_thread_cpu();
+    Ledger ledger;
+    const auto control = world.make_group("control", everyone(world), *device, &ledger, nullptr);
+    const Logger log(world.rank());
+    Session session(world, config, *control, ledger, log);
+    TrainJob job(config, failing_source(config, session.rank().layout));
+    try {
+      job.run(session);
+    } catch (const PeerLost& lost) {
+      endings[static_cast<std::size_t>(world.rank())] = {true, lost.what()};
+      throw;
+    } catch (const std::exception& error) {
+      endings[static_cast<std::size_t>(world.rank())] = {false, error.what()};
+      throw;
+    }
+  });
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_TRUE(thrown[rank]);
+    EXPECT_EQ(endings[rank].threw_peer_lost, rank != 1) << endings[rank].text;
+    if (rank != 1) {
+      EXPECT_THAT(endings[rank].text, AllOf(HasSubstr("step 3"), HasSubstr("rank 1")));
+    }
+  }
+  EXPECT_THAT(endings[1].text, HasSubstr("the disk is gone"));
+  EXPECT_EQ(count(folder.read("runs/small/metrics.jsonl"), "\n"), 2u);
+}
+
+void expect_failure_told(const Outcome& outcome) {
+  EXPECT_EQ(count(outcome.err, "train: error: rank 1: step 3: the disk is gone\n"), 1u)
+      << outcome.err;
+  // Peers say one line each, as far as their launcher lets them live.
+  EXPECT_LE(count(outcome.err, "error:"), 4u) << outcome.err;
+  for (const int rank : {0, 2, 3}) {
+    EXPECT_LE(count(outcome.err, "error: rank " + std::to_string(rank) + ": step 3: rank 1 "), 1u);
+  }
+  expect_clean_end(outcome);
+}
+
+TEST(Stop, ExitsWithTheCodeOfTheThreadThatFailed) {
+  const ScratchFolder folder;
+  folder.write("small.yaml", kSmall);
+  const Outcome outcome = run({TANDEM_FAILING_RANK, "--config", "small.yaml"}, folder);
+  EXPECT_EQ(outcome.code, 6) << outcome.err;
+  expect_failure_told(outcome);
+  EXPECT_EQ(count(outcome.err, ": step 3: rank 1 gave up: step 3: the disk is gone\n"), 3u)
+      << outcome.err;
+}
+
+TEST(Stop, ExitsWithSixAndPeersWithFourUnderMpirun) {
+  const ScratchFolder folder;
+  folder.write("small.yaml", kSmall);
+  const Outcome outcome =
+      run(under_mpirun(4, {TANDEM_FAILING_RANK, "--config", "small.yaml"}), folder);
+  EXPECT_THAT(outcome.code, testing::AnyOf(4, 6)) << "that of the first to end" << outcome.err;
+  expect_failure_told(outcome);
+  EXPECT_EQ(folder.read("code.1"), "6");
+  for (const int rank : {0, 2, 3}) {
+    EXPECT_EQ(folder.read("code." + std::to_string(rank)), "4") << outcome.err;
+  }
+}
+
+}  // namespace
+
+}  // namespace tandem::test
