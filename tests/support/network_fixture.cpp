@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <exception>
 #include <limits>
 
 #include "core/philox.h"
@@ -83,11 +84,23 @@ TestRank::TestRank(World& world, Device& device, int tp, const Precision& precis
   context.precision = precision;
   context.device = &device;
   context.compute = compute_.get();
-  tensor_parallel_ = world.make_group("tp", context.layout.tp_group(), device, &ledger_, nullptr);
-  data_parallel_ = world.make_group("dp", context.layout.dp_group(), device, &ledger_, nullptr);
+  const auto group = [&](const char* name, const std::vector<int>& ranks) {
+    return std::make_unique<WatchedCommunicator>(
+        world.make_group(name, ranks, device, &ledger_, nullptr), device);
+  };
+  tensor_parallel_ = group("tp", context.layout.tp_group());
+  data_parallel_ = group("dp", context.layout.dp_group());
   context.tensor_parallel = tensor_parallel_.get();
   context.data_parallel = data_parallel_.get();
   context.ledger = &ledger_;
+}
+
+TestRank::~TestRank() {
+  for (const auto* group : {tensor_parallel_.get(), data_parallel_.get()}) {
+    EXPECT_TRUE(group->dropped() == 0 || std::uncaught_exceptions() > 0)
+        << group->dropped() << " collectives of group " << group->name()
+        << " were dropped before anybody waited for them";
+  }
 }
 
 void set_values(const Parameter& parameter, const std::function<double(std::int64_t)>& value) {

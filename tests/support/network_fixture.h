@@ -13,6 +13,7 @@
 
 #include "layers/network.h"
 #include "tests/support/ranks.h"
+#include "tests/support/watched_communicator.h"
 
 namespace tandem::test {
 
@@ -41,10 +42,12 @@ class HostTensor {
   Tensor tensor_;
 };
 
-/// This rank's place in a layout of tp x (world / tp) ranks, with its groups "tp" and "dp".
+/// This rank's place in a layout of tp x (world / tp) ranks, with its groups "tp" and "dp". Expects
+/// at its end that somebody waited for every collective.
 class TestRank {
  public:
   TestRank(World& world, Device& device, int tp, const Precision& precision);
+  ~TestRank();
   TestRank(const TestRank&) = delete;
   TestRank& operator=(const TestRank&) = delete;
 
@@ -53,7 +56,7 @@ class TestRank {
  private:
   Ledger ledger_;
   std::unique_ptr<Stream> compute_;
-  std::unique_ptr<Communicator> tensor_parallel_, data_parallel_;
+  std::unique_ptr<WatchedCommunicator> tensor_parallel_, data_parallel_;
 };
 
 /// Builds twice, as a run does: `make(arena)` with a measuring arena, then with a real one.
