@@ -71,6 +71,11 @@ TEST_P(NetworkLayouts, ComputeWhatOneRankComputes) {
   expect_close(run_network(cut(), step, kScale), run_network(alone(), step, kScale), kTolerance);
 }
 
+TEST_P(NetworkLayouts, PaddingRowsAddNothing) {
+  expect_close(run_network(cut(), {rows(0, 12, 4)}, kScale),
+               run_network(alone(), {rows(0, 8, 0)}, kScale), kTolerance);
+}
+
 TEST_P(NetworkLayouts, AccumulateMicroBatchesIntoTheStepsGradient) {
   const Rows first = rows(0, 12, 0), second = rows(50, 12, 2);
   expect_close(run_network(cut(), {first, second}, kScale),
