@@ -190,9 +190,10 @@ int worst(const std::vector<int>& codes) {
 }  // namespace
 
 Session::Session(World& world, const Config& config, Communicator& control, Ledger& ledger,
-                 const Logger& log, std::unique_ptr<Device> device)
+                 Logger log, std::unique_ptr<Device> device)
     : hosts_(map_hosts(control)),
       communicator_kind_(world.kind()),
+      log_(std::move(log)),
       profiler_(config.profile.nvtx),
       device_(std::move(device)) {
   const int threads = threads_per_rank(config, hosts_);
@@ -207,7 +208,7 @@ Session::Session(World& world, const Config& config, Communicator& control, Ledg
   rank_.control = &control;
   rank_.ledger = &ledger;
   rank_.profiler = &profiler_;
-  rank_.log = &log;
+  rank_.log = &log_;
   tensor_parallel_ = world.make_group("tp", rank_.layout.tp_group(), *device_, &ledger, &profiler_);
   data_parallel_ = world.make_group("dp", rank_.layout.dp_group(), *device_, &ledger, &profiler_);
   rank_.tensor_parallel = tensor_parallel_.get();

@@ -24,8 +24,8 @@ namespace tandem {
 class Session {
  public:
   /// Collective over the world. `control` already connects all ranks.
-  Session(World& world, const Config& config, Communicator& control, Ledger& ledger,
-          const Logger& log, std::unique_ptr<Device> device = nullptr);
+  Session(World& world, const Config& config, Communicator& control, Ledger& ledger, Logger log,
+          std::unique_ptr<Device> device = nullptr);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -36,6 +36,7 @@ class Session {
  private:
   HostMap hosts_;
   std::string communicator_kind_;
+  Logger log_;
   Profiler profiler_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> compute_;
