@@ -10,6 +10,7 @@ namespace tandem::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 struct Mistake {
   std::string name;
@@ -36,6 +37,7 @@ void expect_refused(const Mistake& mistake, std::optional<int> ranks) {
   EXPECT_EQ(outcome.code, mistake.code) << outcome.err;
   EXPECT_EQ(count(outcome.err, "error:"), 1u) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("train: error: "));
+  EXPECT_THAT(outcome.err, Not(HasSubstr("error: rank "))) << "all ranks know of it";
   for (const std::string& part : mistake.says) {
     EXPECT_EQ(count(outcome.err, part), 1u) << "'" << part << "' in\n" << outcome.err;
   }

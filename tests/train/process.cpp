@@ -57,18 +57,32 @@ class Capture {
   int fd_;
 };
 
-std::vector<std::string> marked_processes(const std::string& mark) {
-  std::vector<std::string> found;
+/// Processes whose environment holds all of `words` ("NAME=value").
+std::vector<pid_t> processes_with(const std::vector<std::string>& words) {
+  std::vector<pid_t> found;
   for (const auto& entry : fs::directory_iterator("/proc")) {
     const std::string pid = entry.path().filename();
-    if (std::all_of(pid.begin(), pid.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
-        text_of(entry.path() / "environ").find(mark) != std::string::npos) {
-      std::string command = text_of(entry.path() / "cmdline");
-      std::replace(command.begin(), command.end(), '\0', ' ');
-      found.push_back(pid + ": " + command);
+    if (!std::all_of(pid.begin(), pid.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+      continue;
+    }
+    const std::string environment = '\0' + text_of(entry.path() / "environ") + '\0';
+    if (std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+          return environment.find('\0' + word + '\0') != std::string::npos;
+        })) {
+      found.push_back(std::stoi(pid));
     }
   }
   return found;
+}
+
+std::vector<std::string> command_lines(const std::vector<pid_t>& processes) {
+  std::vector<std::string> lines;
+  for (const pid_t pid : processes) {
+    std::string command = text_of(fs::path("/proc") / std::to_string(pid) / "cmdline");
+    std::replace(command.begin(), command.end(), '\0', ' ');
+    lines.push_back(std::to_string(pid) + ": " + command);
+  }
+  return lines;
 }
 
 /// The roof is measured once for all runs of a test program, and not in the user's own cache.
@@ -125,6 +139,7 @@ Outcome run(const std::vector<std::string>& command, const ScratchFolder& folder
   const Capture out("stdout");
   const Capture err("stderr");
   const std::string mark = folder.path().filename().string();
+  const std::string marked = std::string(kMark) + "=" + mark;
   cache_folder();
   const auto start = Clock::now();
   const pid_t pid = fork();
@@ -136,7 +151,14 @@ Outcome run(const std::vector<std::string>& command, const ScratchFolder& folder
   }
   Outcome outcome;
   if (options.meanwhile) {
-    options.meanwhile({.pid = pid, .out = [&out] { return out.text(); }});
+    options.meanwhile({.pid = pid,
+                       .out = [&] { return out.text(); },
+                       .rank =
+                           [&](int rank) {
+                             const auto found = processes_with(
+                                 {marked, "OMPI_COMM_WORLD_RANK=" + std::to_string(rank)});
+                             return found.empty() ? 0 : found.front();
+                           }});
   }
   int status = 0;
   rusage usage{};
@@ -152,7 +174,7 @@ Outcome run(const std::vector<std::string>& command, const ScratchFolder& folder
   outcome.peak_mib = static_cast<double>(usage.ru_maxrss) / 1024.0;
   const auto ended = Clock::now();
   do {
-    outcome.left_over = marked_processes(std::string(kMark) + "=" + mark);
+    outcome.left_over = command_lines(processes_with({marked}));
     std::this_thread::sleep_for(kPoll);
   } while (!outcome.left_over.empty() && seconds_since(ended) < kVanishSeconds);
   outcome.out = out.text();

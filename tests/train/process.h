@@ -40,7 +40,8 @@ struct Outcome {
 /// A process under way, for tests that send it signals.
 struct Running {
   pid_t pid = 0;
-  std::function<std::string()> out;  ///< stdout so far
+  std::function<std::string()> out;     ///< stdout so far
+  std::function<pid_t(int rank)> rank;  ///< the process that mpirun started as this rank; 0 if none
 };
 
 struct RunOptions {

@@ -1,6 +1,7 @@
 // How a run ends before its last step: by a signal, after the same step on all ranks; and by a rank
 // that fails, whose peers say which.
 #include <csignal>
+#include <optional>
 #include <thread>
 
 #include "parallel/ledger.h"
@@ -17,20 +18,24 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// Sends the signal when the run has taken some steps.
-std::function<void(const Running&)> send_when_running(int signal) {
-  return [signal](const Running& running) {
+/// Sends the signal when the run has taken some steps: to a rank that is a process of its own, or
+/// to what was started.
+std::function<void(const Running&)> send_when_running(int signal, std::optional<int> rank) {
+  return [signal, rank](const Running& running) {
     for (int i = 0; i < 3000 && running.out().find("step      3/") == std::string::npos; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    kill(running.pid, signal);
+    const pid_t target = rank ? running.rank(*rank) : running.pid;
+    ASSERT_GT(target, 0);
+    kill(target, signal);
   };
 }
 
-void expect_stopped(const std::vector<std::string>& command, int signal) {
+void expect_stopped(const std::vector<std::string>& command, int signal,
+                    std::optional<int> rank = std::nullopt) {
   const ScratchFolder folder;
   folder.write("small.yaml", kSmall);
-  const Outcome outcome = run(command, folder, {.meanwhile = send_when_running(signal)});
+  const Outcome outcome = run(command, folder, {.meanwhile = send_when_running(signal, rank)});
   EXPECT_EQ(outcome.code, 128 + signal) << outcome.out.substr(0, 2000) << outcome.err;
   EXPECT_EQ(count(outcome.err, "error:"), 0u) << outcome.err;
   const std::size_t steps = count(folder.read("runs/small/metrics.jsonl"), "\n");
@@ -53,6 +58,22 @@ INSTANTIATE_TEST_SUITE_P(Stop, StopsAtASignal, testing::Values(SIGTERM, SIGINT, 
 // mpirun hands SIGUSR1 on; every rank leaves with 138 and mpirun takes it over.
 TEST(Stop, StopsAtASignalToTheLauncherUnderMpirun) {
   expect_stopped(under_mpirun(4, train(kEndless)), SIGUSR1);
+}
+
+// The signal travels with the token count: where one rank alone has it, all stop after one step.
+TEST(Stop, StopsAllRanksAtASignalToOneUnderMpirun) {
+  expect_stopped(under_mpirun(4, train(kEndless)), SIGUSR2, 2);
+}
+
+// A killed rank says nothing; its launcher ends the others. That is no preemption.
+TEST(Stop, EndsWithARankThatIsKilledUnderMpirun) {
+  const ScratchFolder folder;
+  folder.write("small.yaml", kSmall);
+  const Outcome outcome =
+      run(under_mpirun(4, train(kEndless)), folder, {.meanwhile = send_when_running(SIGKILL, 2)});
+  EXPECT_EQ(outcome.code, 128 + SIGKILL) << outcome.err;
+  EXPECT_EQ(count(outcome.out, "stopped by signal"), 0u);
+  expect_clean_end(outcome);
 }
 
 /// What a rank of a failing run threw.
