@@ -191,8 +191,8 @@ int worst(const std::vector<int>& codes) {
 
 Session::Session(World& world, const Config& config, Communicator& control, Ledger& ledger,
                  Logger log, std::unique_ptr<Device> device)
-    : hosts_(map_hosts(control)),
-      communicator_kind_(world.kind()),
+    : world_(&world),
+      hosts_(map_hosts(control)),
       log_(std::move(log)),
       profiler_(config.profile.nvtx),
       device_(std::move(device)) {

@@ -29,13 +29,13 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  World& world() const { return *world_; }
   RankContext& rank() { return rank_; }
   const HostMap& hosts() const { return hosts_; }
-  const std::string& communicator_kind() const { return communicator_kind_; }
 
  private:
+  World* world_;
   HostMap hosts_;
-  std::string communicator_kind_;
   Logger log_;
   Profiler profiler_;
   std::unique_ptr<Device> device_;

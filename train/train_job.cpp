@@ -197,7 +197,7 @@ class Run {
     std::vector<int> everyone = layout.world_group();
     row("ranks",
         fmt::format("{} on {}",
-                    session_.communicator_kind() == "mpi" ? "processes (mpi)"
+                    session_.world().kind() == "mpi" ? "processes (mpi)"
                                                           : "threads of one process (local)",
                     fmt::join(session_.hosts().of(everyone), ", ")));
     row("device", rank_.device->describe());
