@@ -23,6 +23,7 @@ libgmock-dev        1.12   GoogleTest matchers
 libbenchmark-dev    1.7    Google Benchmark: micro-benchmarks
 clang-format        14     scripts/check_format.sh
 python3             3.9    test scripts
+python3-torch       1.13   PyTorch: the test that recomputes training with it
 bible-kjv           4.29   the text that scripts/prepare_text.sh writes to data/kjv.txt
 '
 
