@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "optim/schedule.h"
 #include "tests/support/deferred_device.h"
 #include "tests/train/training.h"
 
@@ -47,6 +48,43 @@ TEST(Layout, EveryLayoutAndAccumulationTrainsAsOneRankDoes) {  // B05, B08, B34,
     SCOPED_TRACE(text(c));
     expect_equal_training(run(c, small_config(), 20, one_thread_cpu), one);
   }
+}
+
+// Gradients scaled by the number of all ranks or divided once more by the accumulation would be off
+// by 2 or 4, and clipping would hide it in the loss.
+TEST(Layout, EveryGradientIsThatOfOneRank) {  // B05, B08
+  const Training one = run({1, 1, 1}, small_config(), 1, one_thread_cpu);
+  for (const Case& c : {Case{1, 1, 4}, Case{2, 1, 1}, Case{1, 2, 1}, Case{2, 2, 1}, Case{4, 2, 1},
+                        Case{2, 2, 2, true}}) {
+    SCOPED_TRACE(text(c));
+    const Training layout = run(c, small_config(), 1, one_thread_cpu);
+    EXPECT_LT(worst_difference(layout.gradients, one.gradients),
+              c.tp == 1 && c.dp == 1 ? 1e-6 : 1e-5);
+  }
+}
+
+TEST(Layout, ReplicatedBiasesAndNormsStayOneThroughTraining) {  // B55, B64
+  // Their copies are compared bit by bit after every step by train().
+  const auto replicated = [](const Training& training) {
+    WholeTensors vectors;
+    for (const auto& [name, values] : training.weights) {
+      if (name.ends_with("fc2.bias") || name.find("norm") != std::string::npos) {
+        vectors[name] = values;
+      }
+    }
+    EXPECT_EQ(vectors.size(), 2u * 3u + 2u);
+    return vectors;
+  };
+  const WholeTensors one = replicated(run({1, 1, 1}, small_config(), 5, one_thread_cpu));
+  EXPECT_LT(worst_difference(replicated(run({2, 1, 1}, small_config(), 5, one_thread_cpu)), one),
+            1e-6);
+  run({4, 1, 1, true}, small_config(), 10, one_thread_cpu);
+}
+
+TEST(Layout, TheScheduleCountsStepsAndNotMicroBatches) {  // B108
+  const Config config = small_config();
+  const Training t = run({1, 2, 4}, config, 2, one_thread_cpu);
+  EXPECT_EQ(t.steps.back().lr, learning_rate(config.optim.schedule, config.optim.lr, 2));
 }
 
 TEST(Layout, HoldsOnADeviceWithAsynchronousStreams) {
@@ -114,12 +152,12 @@ TEST(Layout, TheSameSeedGivesTheSameBits) {  // B144
 TEST(Layout, ThreadsPerRankChangeOnlyRounding) {  // B144
   Config config = with_layout(small_config(), 2, 1, 1);
   const Training one = train(config, {.steps = 10});
-  config.threads = 2;
-  const Training two =
-      train(config, {.steps = 10, .make_device = [] { return make_cpu_device(2); }});
-  EXPECT_EQ(two.initial, one.initial);
+  config.threads = 4;
+  const Training four =
+      train(config, {.steps = 10, .make_device = [] { return make_cpu_device(4); }});
+  EXPECT_EQ(four.initial, one.initial);
   for (std::size_t i = 0; i < one.steps.size(); ++i) {
-    EXPECT_NEAR(two.steps[i].loss / one.steps[i].loss, 1.0, 1e-5);
+    EXPECT_NEAR(four.steps[i].loss / one.steps[i].loss, 1.0, 1e-5);
   }
 }
 

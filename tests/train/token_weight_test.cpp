@@ -3,6 +3,7 @@
 // = (a, b) has loss (a^2 + b^2) / 2 and adds a to the gradient of b2[0].
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -105,6 +106,25 @@ TEST(TokenWeights, UnevenSamplesAreNotAveragedByRank) {  // B09
 TEST(TokenWeights, ARankWithoutTokensJoins) {  // B39
   const Training t = run(1, {{rows(7, 2.0, 1.0)}, {rows(0, 0, 0)}});
   EXPECT_NEAR(t.steps[0].loss, 2.0, 2e-6);
+}
+
+// Two sequences of eight, twice: targets stand one place behind, so that each position counts.
+TEST(TokenWeights, TheCountIsOfTheWholeStepAndOfEveryTarget) {  // B06
+  for (const int tp : {1, 2}) {
+    Config config = small_config();
+    config.data.seq_len = 8;
+    config.data.documents = Documents::kPacked;
+    config.train.global_batch = 4;
+    config = with_layout(config, tp, 1, 2);
+    std::int64_t targets = 0;
+    const auto source = make_data_source(config, Layout{});
+    for (const MicroBatch& batch : source->fetch_step(0)) {
+      targets += std::ranges::count_if(batch.targets.span<std::int32_t>(),
+                                       [](std::int32_t target) { return target >= 0; });
+    }
+    EXPECT_EQ(targets, 32);
+    EXPECT_EQ(train(config).steps[0].tokens, 32);
+  }
 }
 
 TEST(TokenWeights, AStepWithoutAnyTokenChangesNothingAndCountsAsSkipped) {
