@@ -10,7 +10,7 @@ section "1/4 Packages"
 scripts/install_deps.sh
 
 section "2/4 Build, in build/"
-scripts/build.sh
+scripts/build.sh --programs
 
 section "3/4 Text, in data/"
 scripts/prepare_text.sh

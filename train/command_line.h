@@ -14,6 +14,7 @@ struct CommandLine {
   std::string json;                    ///< --json FILE; empty for none
   std::optional<std::int64_t> steps;   ///< train: the absolute last step
   bool dry_run = false;                ///< train: start-up table, then exit
+  bool full = false;                   ///< verify: do not cut the batch
   std::string mode;                    ///< bench: what to measure
 };
 
@@ -24,6 +25,7 @@ struct ProgramDescription {
   std::vector<std::string> examples;  ///< two lines that work as they stand
   bool has_steps = false;
   bool has_dry_run = false;
+  bool has_full = false;
   bool has_json = false;
   std::vector<std::string> modes;  ///< subcommands; one of them is required
 };

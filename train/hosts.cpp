@@ -1,5 +1,6 @@
 #include "train/hosts.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -102,6 +103,27 @@ HostMap map_hosts(Communicator& control) {
   map.index_here =
       static_cast<int>(std::count(map.names.begin(), map.names.begin() + control.index(), here));
   return map;
+}
+
+std::vector<std::string> placement_warnings(const HostMap& hosts, const Layout& layout, int threads,
+                                            int cpus) {
+  std::vector<std::string> warnings;
+  if (threads > cpus) {
+    warnings.push_back(fmt::format(
+        "{} threads share {} allowed CPU{}. Open MPI binds 1 or 2 ranks to one core each: start "
+        "with mpirun --bind-to none, or set threads: {}",
+        threads, cpus, cpus == 1 ? "" : "s", cpus));
+  }
+  const std::vector<int> group = layout.tp_group();
+  const std::vector<std::string> names = hosts.of(group);
+  if (names.size() > 1 && layout.tp_rank() == 0) {
+    warnings.push_back(fmt::format(
+        "the tensor-parallel group {{{}}} spans hosts {}: every layer's collective crosses the "
+        "network. Place ranks by slot (mpirun --map-by slot) and give each host slots=K in the "
+        "hostfile, K a multiple of parallel.tp",
+        fmt::join(group, ","), fmt::join(names, ", ")));
+  }
+  return warnings;
 }
 
 int allowed_cpus() {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "parallel/communicator.h"
+#include "parallel/layout.h"
 
 namespace tandem {
 
@@ -20,6 +21,11 @@ struct HostMap {
 
 /// Collective over `control` (all ranks).
 HostMap map_hosts(Communicator& control);
+
+/// What a user should know of where the launcher put this rank, each with the remedy: more threads
+/// than its CPUs, or a tensor-parallel group on several hosts (told by the group's first rank).
+std::vector<std::string> placement_warnings(const HostMap& hosts, const Layout& layout, int threads,
+                                            int cpus);
 
 /// CPUs this process may run on.
 int allowed_cpus();

@@ -91,6 +91,36 @@ void check_world(const Config& config, int launched, const std::string& command)
   }
 }
 
+/// The first line of `text` that is not in the same place in `other`.
+std::string first_difference(const std::string& text, const std::string& other) {
+  std::istringstream lines(text), others(other);
+  std::string line, there;
+  do {
+    line.clear();
+    there.clear();
+  } while (std::getline(lines, line) && std::getline(others, there) && line == there);
+  return "`" + line + "` where rank 0 has `" + there + "`";
+}
+
+/// Processes read the config each on its own host: a file or a `--set` that differs would give them
+/// other weights or collectives. Every rank holds its config against that of rank 0.
+void agree_on_config(Communicator& control, const Config& config) {
+  const std::string own = to_yaml(config);
+  std::int64_t size = std::ssize(own);
+  control.broadcast(Tensor(&size, DType::kI64, {1}), 0, {.label = "size of the config"})
+      .wait_host();
+  std::string first = own;
+  first.resize(static_cast<std::size_t>(size));
+  control.broadcast(Tensor(first.data(), DType::kU8, {size}), 0, {.label = "config"}).wait_host();
+  agree(control, [&] {
+    if (own != first) {
+      throw PeerLost("rank " + std::to_string(control.index()) +
+                     " was started with another config: " + first_difference(own, first) +
+                     ". Give every rank the same file and the same arguments.");
+    }
+  });
+}
+
 /// Ranks that are threads share the streams; a message stays in one piece.
 void print_error(const std::string& program, const std::string& text) {
   static std::mutex mutex;
@@ -158,6 +188,7 @@ class Rank {
       check_device(config);
       job = program_.prepare(line, config, {config.parallel.tp, config.parallel.dp, world_.rank()});
     });
+    agree_on_config(*control, config);
     world_.set_timeout(config.parallel.timeout_s);
     Session session(world_, config, *control, ledger, Logger(world_.rank()));
     return job->run(session);
@@ -256,9 +287,10 @@ int launch(const Program& program, int argc, const char* const* argv) {
     const CommandLine line = parse_command_line(program.description, argc, argv);
     const Config config = load_config({.file = line.config, .overrides = line.overrides});
     std::vector<int> codes(static_cast<std::size_t>(config.world()));
-    const auto thrown = run_local_world(config.world(), {}, [&](World& world) {
-      codes[static_cast<std::size_t>(world.rank())] = Rank(program, world, 0, argc, argv).run();
-    });
+    const auto thrown = run_local_world(
+        config.world(), {.timeout_s = config.parallel.timeout_s}, [&](World& world) {
+          codes[static_cast<std::size_t>(world.rank())] = Rank(program, world, 0, argc, argv).run();
+        });
     for (const std::exception_ptr& exception : thrown) {
       if (exception) {
         std::rethrow_exception(exception);

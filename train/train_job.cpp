@@ -166,20 +166,9 @@ class Run {
   }
 
   void warn() const {
-    const int cpus = allowed_cpus();
-    if (rank_.threads > cpus) {
-      rank_.log->warn(fmt::format(
-          "{} threads share {} allowed CPU{}. Open MPI binds 1 or 2 ranks to one core each: start "
-          "with mpirun --bind-to none, or set threads: {}",
-          rank_.threads, cpus, cpus == 1 ? "" : "s", cpus));
-    }
-    const std::vector<std::string> hosts = session_.hosts().of(rank_.layout.tp_group());
-    if (hosts.size() > 1 && rank_.layout.tp_rank() == 0) {
-      rank_.log->warn(fmt::format(
-          "the tensor-parallel group {} spans hosts {}: every layer's collective crosses the "
-          "network. Place ranks by slot (mpirun --map-by slot) and give each host slots=K in the "
-          "hostfile, K a multiple of parallel.tp",
-          join(rank_.layout.tp_group()), fmt::join(hosts, ", ")));
+    for (const std::string& warning :
+         placement_warnings(session_.hosts(), rank_.layout, rank_.threads, allowed_cpus())) {
+      rank_.log->warn(warning);
     }
   }
 
@@ -195,11 +184,10 @@ class Run {
     row("groups", fmt::format("tp {}   dp {}", groups_text(layout, &Layout::tp_group),
                               groups_text(layout, &Layout::dp_group)));
     std::vector<int> everyone = layout.world_group();
-    row("ranks",
-        fmt::format("{} on {}",
-                    session_.world().kind() == "mpi" ? "processes (mpi)"
-                                                          : "threads of one process (local)",
-                    fmt::join(session_.hosts().of(everyone), ", ")));
+    row("ranks", fmt::format("{} on {}",
+                             session_.world().kind() == "mpi" ? "processes (mpi)"
+                                                              : "threads of one process (local)",
+                             fmt::join(session_.hosts().of(everyone), ", ")));
     row("device", rank_.device->describe());
     row("CPUs", fmt::format("{} allowed for rank 0, {} thread{} per rank", allowed_cpus(),
                             rank_.threads, rank_.threads == 1 ? "" : "s"));

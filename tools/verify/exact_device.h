@@ -1,0 +1,15 @@
+// The CPU device with the kernels replaced whose results are rounded by nature: norms become the
+// identity, the loss linear with integer coefficients, swiglu relu(gate) * up. Everything else, the
+// matmuls and all communication, is the real thing.
+#pragma once
+
+#include <memory>
+
+#include "core/device.h"
+
+namespace tandem::verify {
+
+/// `absolute`: the loss's coefficients lose their signs, to bound every sum.
+std::unique_ptr<Device> make_exact_device(int threads, bool absolute);
+
+}  // namespace tandem::verify

@@ -1,0 +1,181 @@
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <fstream>
+
+#include "tools/verify/diagnosis.h"
+#include "tools/verify/exact.h"
+#include "tools/verify/faults.h"
+#include "tools/verify/real.h"
+#include "train/launch.h"
+#include "train/memory.h"
+
+namespace tandem::verify {
+namespace {
+
+constexpr std::size_t kShownRows = 12;
+
+class VerifyJob : public Job {
+ public:
+  VerifyJob(const CommandLine& line, const Config& config, const Layout& layout)
+      : json_(line.json), steps_(static_cast<int>(line.steps.value_or(2))) {
+    config_ = line.full ? config : cut_config(config, cut_);
+    config_.train.eval_every = 0;
+    make_data_source(config_, layout);  // throws what is wrong with the data
+  }
+
+  int run(Session& session) override {
+    const RankContext& rank = session.rank();
+    const bool speaks = rank.layout.rank == 0;
+    if (speaks) {
+      fmt::print("verify: {}, tp {} x dp {}{}, {} step{}\n", config_.name, rank.layout.tp,
+                 rank.layout.dp, config_.parallel.sequence_parallel ? ", sequence parallel" : "",
+                 steps_, steps_ == 1 ? "" : "s");
+      if (!cut_.empty()) {
+        fmt::print("  cut to what takes seconds: {} (--full does not cut)\n", cut_);
+      }
+      std::fflush(stdout);
+    }
+    // Ranks wait for each other's one-rank runs, longer than for any step of training.
+    session.world().set_timeout(3600);
+    const std::unique_ptr<Device> host = make_reference_device(1);
+    const auto verdict = session.world().make_group("verdict", rank.layout.world_group(), *host,
+                                                    rank.ledger, nullptr);
+    const DType storage = precision_of(config_, rank.device->kind()).storage;
+    const RunPlan plan{.steps = steps_};
+    const auto exact = run_exact(session.world(), config_);
+    const RealRuns real = run_real(session.world(), config_, plan);
+    if (exact) {
+      add_exact(*exact);
+    }
+    const std::vector<Row> real_rows = compare_real(real, storage);
+    rows_.insert(rows_.end(), real_rows.begin(), real_rows.end());
+    const bool pass = all_pass(rows_);
+    agree(*verdict, [&] {
+      if (speaks) {
+        std::vector<PlantedFault> faults;
+        if (pass) {
+          faults = smallest_faults(real, real_rows, storage);
+        }
+        show(exact, real, faults, pass);
+        write_json(faults, pass);
+      }
+    });
+    return static_cast<int>(pass ? ExitCode::kDone : ExitCode::kCheckFailed);
+  }
+
+ private:
+  void add_exact(const ExactArgument& exact) {
+    for (const Row& row : compare_exact(exact.layout, exact.one_rank)) {
+      if (row.tensor != "gradient norm" || exact.norm_is_exact) {
+        rows_.push_back(row);
+      }
+    }
+    diagnosis_ = diagnose(rows_, exact.layout, exact.one_rank, exact.config);
+  }
+
+  void show(const std::optional<ExactArgument>& exact, const RealRuns& real,
+            const std::vector<PlantedFault>& faults, bool pass) {
+    if (exact) {
+      fmt::print(
+          "  exact argument: {} layer{}, every sum below {:.0f} of {:.0f}, compared bit by bit\n",
+          exact->config.model.layers, exact->config.model.layers == 1 ? "" : "s", exact->bound,
+          0x1p24);
+    } else {
+      fmt::print(
+          "  exact argument: left out, one layer of this model already has sums beyond 2^24\n");
+    }
+    fmt::print("  real argument: {} tokens in step 1, against double and {} one-rank runs\n\n",
+               real.layout.tokens.front(), kVariants);
+    std::vector<Row> worst = rows_;
+    std::stable_sort(worst.begin(), worst.end(), [](const Row& a, const Row& b) {
+      return std::pair(a.pass, -a.budget_used) < std::pair(b.pass, -b.budget_used);
+    });
+    fmt::print("  {:<9} {:>4}  {:<34} {:>12} {:>12} {:>8}\n", "argument", "step", "tensor", "error",
+               "one rank", "budget");
+    for (std::size_t i = 0; i < std::min(worst.size(), kShownRows); ++i) {
+      const Row& row = worst[i];
+      const std::string budget =
+          row.budget_used > 1e6 ? "bits" : fmt::format("{:.0f} %", 100 * row.budget_used);
+      fmt::print("  {:<9} {:>4}  {:<34} {:>12.3e} {:>12.3e} {:>8}{}\n", row.argument, row.step,
+                 row.tensor, row.error_layout, row.error_one_rank, budget,
+                 row.pass ? "" : "  FAILS");
+    }
+    const auto failed =
+        std::count_if(rows_.begin(), rows_.end(), [](const Row& r) { return !r.pass; });
+    if (rows_.size() > kShownRows) {
+      fmt::print("  ... and {} rows more\n", rows_.size() - kShownRows);
+    }
+    fmt::print("\n");
+    if (pass) {
+      fmt::print("proved: {} rows pass. The smallest faults that would have been seen:\n",
+                 rows_.size());
+      for (const PlantedFault& fault : faults) {
+        fmt::print("  {}{}\n", fault.fault, fault.seen ? "" : "  (NOT seen)");
+      }
+    } else {
+      if (diagnosis_.empty()) {
+        diagnosis_ = diagnose(rows_, real.layout, real.reference, config_);
+      }
+      fmt::print("NOT proved: {} of {} rows fail.\n{}\n", failed, rows_.size(), diagnosis_);
+    }
+    std::fflush(stdout);
+  }
+
+  void write_json(const std::vector<PlantedFault>& faults, bool pass) const {
+    if (json_.empty()) {
+      return;
+    }
+    nlohmann::ordered_json json = {{"pass", pass}, {"rows", nlohmann::ordered_json::array()}};
+    for (const Row& row : rows_) {
+      json["rows"].push_back({{"argument", row.argument},
+                              {"step", row.step},
+                              {"tensor", row.tensor},
+                              {"error_layout", row.error_layout},
+                              {"error_one_rank", row.error_one_rank},
+                              {"budget_used", row.budget_used},
+                              {"pass", row.pass}});
+    }
+    json["smallest_faults"] = nlohmann::ordered_json::array();
+    for (const PlantedFault& fault : faults) {
+      json["smallest_faults"].push_back({{"fault", fault.fault}, {"seen", fault.seen}});
+    }
+    json["diagnosis"] = diagnosis_;
+    std::ofstream out(json_);
+    out << json.dump(1) << '\n';
+    if (!out.flush()) {
+      throw ConfigError("--json " + json_ + ": cannot be written");
+    }
+  }
+
+  std::string json_;
+  int steps_;
+  Config config_;
+  std::string cut_;
+  std::vector<Row> rows_;
+  std::string diagnosis_;
+};
+
+}  // namespace
+}  // namespace tandem::verify
+
+int main(int argc, char** argv) {
+  using namespace tandem;
+  return launch(
+      {.description = {.name = "verify",
+                       .purpose =
+                           "Proves that the layout of a config computes what one rank computes: "
+                           "exit 0 only if every row passes.",
+                       .examples = {"mpirun -np 4 build/verify --config configs/ffn_tp2_dp2.yaml",
+                                    "build/verify --config ffn_tp2_dp2 --set parallel.tp=4 --set "
+                                    "parallel.dp=1   (4 ranks as threads)"},
+                       .has_steps = true,
+                       .has_full = true,
+                       .has_json = true},
+       .prepare =
+           [](const CommandLine& line, const Config& config, const Layout& layout) {
+             return std::make_unique<verify::VerifyJob>(line, config, layout);
+           }},
+      argc, argv);
+}

@@ -1,0 +1,156 @@
+#include "tools/verify/outcome.h"
+
+#include <bit>
+#include <cstring>
+#include <exception>
+
+#include "train/launch.h"
+#include "train/trainer.h"
+
+namespace tandem::verify {
+
+namespace {
+
+/// Adds up over all ranks what each owns: every element comes from exactly one rank, so nothing is
+/// rounded.
+std::vector<double> gather(RankContext& rank, const Parameter& parameter, const Tensor& local) {
+  std::vector<double> whole(static_cast<std::size_t>(parameter.spec().shape.numel()), 0.0);
+  const bool owner =
+      rank.layout.dp_rank() == 0 && (parameter.is_cut() || rank.layout.tp_rank() == 0);
+  const std::vector<double> part = read_tensor(rank, local);
+  if (owner) {
+    parameter.for_each_run([&](std::int64_t from, std::int64_t to, std::int64_t length) {
+      std::copy_n(part.begin() + from, length, whole.begin() + to);
+    });
+  }
+  rank.control
+      ->all_reduce(Tensor::of<double>(whole, {std::ssize(whole)}), {.label = "verify gather"})
+      .wait_host();
+  return whole;
+}
+
+WholeTensors gather_all(RankContext& rank, const TrainState& state, Tensor Parameter::*what) {
+  WholeTensors whole;
+  for (const Parameter& parameter : state.store.parameters()) {
+    whole[parameter.name()] = gather(rank, parameter, parameter.*what);
+  }
+  return whole;
+}
+
+/// FNV-1a over the bits.
+std::int64_t checksum(const std::vector<double>& values) {
+  std::uint64_t sum = 0xcbf29ce484222325;
+  for (const double value : values) {
+    sum = (sum ^ std::bit_cast<std::uint64_t>(value)) * 0x100000001b3;
+  }
+  return std::bit_cast<std::int64_t>(sum);
+}
+
+/// Every rank of a data-parallel group holds the same part, and every rank of all the same copy of
+/// what is not cut. A copy differs from rank 0's, or from the group's first rank's.
+std::vector<std::string> unequal_copies(RankContext& rank, const TrainState& state) {
+  std::vector<std::string> unequal;
+  for (const Parameter& parameter : state.store.parameters()) {
+    const std::int64_t own = checksum(read_tensor(rank, parameter.weight));
+    std::vector<std::int64_t> all(static_cast<std::size_t>(rank.layout.world()));
+    rank.control
+        ->all_gather(Tensor(const_cast<std::int64_t*>(&own), DType::kI64, {1}),
+                     Tensor::of<std::int64_t>(all, {std::ssize(all)}), {.label = "verify copies"})
+        .wait_host();
+    for (int r = 0; r < rank.layout.world(); ++r) {
+      const int first = parameter.is_cut() ? r % rank.layout.tp : 0;
+      if (all[static_cast<std::size_t>(r)] != all[static_cast<std::size_t>(first)]) {
+        unequal.push_back(parameter.name());
+        break;
+      }
+    }
+  }
+  return unequal;
+}
+
+}  // namespace
+
+std::vector<double> read_tensor(RankContext& rank, const Tensor& tensor) {
+  std::vector<std::byte> bytes(tensor.bytes());
+  const Tensor host(bytes.data(), tensor.dtype, {tensor.numel()});
+  rank.device->copy(*rank.compute, tensor.flat(), host);
+  rank.compute->synchronize();
+  std::vector<double> values(static_cast<std::size_t>(tensor.numel()));
+  visit_floating(tensor.dtype, [&](auto type) {
+    const auto from = host.span<decltype(type)>();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<double>(from[i]);
+    }
+  });
+  return values;
+}
+
+void write_tensor(RankContext& rank, const Tensor& tensor, const std::vector<double>& values) {
+  std::vector<std::byte> bytes(tensor.bytes());
+  const Tensor host(bytes.data(), tensor.dtype, {tensor.numel()});
+  visit_floating(tensor.dtype, [&](auto type) {
+    const auto to = host.span<decltype(type)>();
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      to[i] = static_cast<decltype(type)>(values[i]);
+    }
+  });
+  rank.device->copy(*rank.compute, host, tensor.flat());
+  rank.compute->synchronize();
+}
+
+Outcome run_layout(World& world, const Config& config, const RunPlan& plan) {
+  const std::unique_ptr<Device> host = make_reference_device(1);
+  Ledger ledger;
+  std::vector<int> everyone = Layout{config.parallel.tp, config.parallel.dp, 0}.world_group();
+  const auto control = world.make_group("verify", everyone, *host, &ledger, nullptr);
+  Session session(world, config, *control, ledger, Logger(world.rank()),
+                  plan.make_device ? plan.make_device(std::max(1, config.threads)) : nullptr);
+  RankContext& rank = session.rank();
+  rank.precision = precision_of(config, rank.device->kind());
+  const std::unique_ptr<DataSource> source =
+      plan.make_source ? plan.make_source(config, rank.layout, rank.precision.storage)
+                       : make_data_source(config, rank.layout, {.storage = rank.precision.storage});
+  const std::int64_t rows = max_rows(config);
+  Arena measured;
+  const TrainState sizes(config, rank.layout, rank.precision, rows, measured);
+  Arena arena(*rank.device, measured);
+  TrainState state(config, rank.layout, rank.precision, rows, arena);
+  Trainer trainer(rank, config, state, *source);
+  if (plan.prepare) {
+    plan.prepare(rank, state);
+  }
+
+  Outcome outcome;
+  for (const Parameter& parameter : state.store.parameters()) {
+    outcome.parameters.push_back(parameter.spec());
+  }
+  outcome.initial = gather_all(rank, state, &Parameter::master);
+  for (int i = 0; i < plan.steps; ++i) {
+    const StepResult step = trainer.step();
+    outcome.losses.push_back(step.loss);
+    outcome.grad_norms.push_back(step.grad_norm);
+    outcome.tokens.push_back(step.tokens);
+    if (i == 0) {
+      outcome.gradients = gather_all(rank, state, &Parameter::main_grad);
+    }
+  }
+  outcome.weights = gather_all(rank, state, &Parameter::master);
+  outcome.unequal_copies = unequal_copies(rank, state);
+  return outcome;
+}
+
+Outcome run_one_rank(Config config, std::int64_t accumulation, const RunPlan& plan) {
+  config.parallel.tp = 1;
+  config.parallel.dp = 1;
+  config.parallel.comm = CommChoice::kAuto;
+  config.train.micro_batch = config.train.global_batch / accumulation;
+  Outcome outcome;
+  const auto thrown =
+      run_local_world(1, {}, [&](World& world) { outcome = run_layout(world, config, plan); });
+  if (thrown.front()) {
+    std::rethrow_exception(thrown.front());
+  }
+  return outcome;
+}
+
+}  // namespace tandem::verify

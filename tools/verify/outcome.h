@@ -1,0 +1,52 @@
+// Runs a config for a few steps under its layout, or on one rank, and brings home what it computed
+// as whole tensors in double.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/world.h"
+#include "train/config.h"
+#include "train/data/source.h"
+#include "train/state.h"
+
+namespace tandem::verify {
+
+/// Parameter name -> all elements of the global tensor, row-major.
+using WholeTensors = std::map<std::string, std::vector<double>>;
+
+struct Outcome {
+  WholeTensors initial;    ///< masters before step 1
+  WholeTensors gradients;  ///< main gradients of step 1: summed over data ranks, before clipping
+  WholeTensors weights;    ///< masters after the last step
+  std::vector<double> losses, grad_norms;
+  std::vector<std::int64_t> tokens;
+  std::vector<ParameterSpec> parameters;  ///< in order of use: backward goes the other way
+  /// Parameters of which two ranks that should hold the same bits did not.
+  std::vector<std::string> unequal_copies;
+};
+
+struct RunPlan {
+  int steps = 1;
+  /// Default: what the config names.
+  std::function<std::unique_ptr<DataSource>(const Config&, const Layout&, DType)> make_source;
+  /// Default: what the config names.
+  std::function<std::unique_ptr<Device>(int threads)> make_device;
+  /// Called after the initial weights are drawn, before step 1.
+  std::function<void(RankContext&, TrainState&)> prepare;
+};
+
+/// Collective over `world`, whose size is the layout's; every rank gets the whole outcome.
+Outcome run_layout(World& world, const Config& config, const RunPlan& plan);
+/// The same steps on one rank, in this thread's process; not collective. Its micro-batches hold
+/// everything that all data ranks' hold.
+Outcome run_one_rank(Config config, std::int64_t accumulation, const RunPlan& plan);
+
+/// Copies a tensor of any floating type to the host as doubles, and back.
+std::vector<double> read_tensor(RankContext& rank, const Tensor& tensor);
+void write_tensor(RankContext& rank, const Tensor& tensor, const std::vector<double>& values);
+
+}  // namespace tandem::verify
