@@ -1,6 +1,8 @@
-// The memory that control groups leave, on made-up trees of both versions.
+// The memory that control groups leave, on made-up trees of both versions; and what is said of
+// where ranks were placed.
 #include "train/hosts.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -67,6 +69,38 @@ TEST_F(ControlGroups, OfVersion1AreThoseOfTheMemoryController) {
   write("memory/job/memory.usage_in_bytes", "500\n");
   write("memory/job/memory.stat", "cache 300\ntotal_inactive_file 200\n");
   EXPECT_EQ(left(), 700u);
+}
+
+/// World 8, tp 2 on two hosts; the ranks that warn.
+std::vector<int> warning_ranks(const std::vector<std::string>& names) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < 8; ++rank) {
+    const auto warnings =
+        placement_warnings({.names = names}, {.tp = 2, .dp = 4, .rank = rank}, 1, 1);
+    if (!warnings.empty()) {
+      EXPECT_THAT(warnings,
+                  testing::ElementsAre(testing::AllOf(testing::HasSubstr("spans hosts a, b"),
+                                                      testing::HasSubstr("--map-by slot"),
+                                                      testing::HasSubstr("hostfile"))));
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
+
+TEST(Placement, GroupsThatSpanHostsAreNamed) {  // B143
+  EXPECT_THAT(warning_ranks({"a", "b", "a", "b", "a", "b", "a", "b"}),
+              testing::ElementsAre(0, 2, 4, 6));
+  EXPECT_THAT(warning_ranks({"a", "a", "a", "a", "b", "b", "b", "b"}), testing::IsEmpty());
+}
+
+TEST(Placement, MoreThreadsThanCpusAreNamed) {  // B141
+  const HostMap hosts{.names = {"a", "a"}};
+  EXPECT_THAT(
+      placement_warnings(hosts, {.tp = 2, .dp = 1, .rank = 1}, 4, 1),
+      testing::ElementsAre(testing::AllOf(testing::HasSubstr("4 threads share 1 allowed CPU"),
+                                          testing::HasSubstr("--bind-to none"))));
+  EXPECT_THAT(placement_warnings(hosts, {.tp = 2, .dp = 1, .rank = 1}, 4, 4), testing::IsEmpty());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tests/train/small_run.h"
+#include "train/hosts.h"
 
 namespace tandem::test {
 
@@ -161,6 +162,53 @@ TEST(Launch, WantsALauncherForMpi) {
                   {"parallel.comm: mpi needs a launcher:\n  mpirun -np 4 " TANDEM_TRAIN
                    " --config small.yaml --set parallel.comm=mpi\n"}},
                  std::nullopt);
+}
+
+// Each process reads its own file, which on another host may be another one.
+TEST(Launch, RefusesAConfigOfItsOwnOnOneRankUnderMpirun) {  // B46
+  for (const std::string seed : {"1", "1000"}) {
+    const ScratchFolder folder;
+    folder.write("small.yaml", kSmall);
+    const std::string one = std::string(TANDEM_TRAIN) + " --config small.yaml --set seed=";
+    const Outcome outcome = run(under_mpirun(4, {"sh", "-c",
+                                                 "if [ $OMPI_COMM_WORLD_RANK = 2 ]; then exec " +
+                                                     one + seed + "; fi; exec " + one + "7"}),
+                                folder);
+    EXPECT_EQ(outcome.code, 4) << outcome.err;
+    EXPECT_EQ(count(outcome.err, "error:"), 1u) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("rank 2 was started with another config: `seed: " + seed +
+                                       "` where rank 0 has `seed: 7`"));
+    EXPECT_FALSE(folder.has("runs"));
+    expect_clean_end(outcome);
+  }
+}
+
+TEST(Launch, TwentyShortRunsEndUnderMpirun) {  // B96, B104
+  const ScratchFolder folder;
+  folder.write("small.yaml", kSmall);
+  for (int i = 0; i < 20; ++i) {
+    const Outcome outcome =
+        run(under_mpirun(4, train({"--config", "small.yaml", "--steps", "1"})), folder);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.err, "");
+    expect_clean_end(outcome);
+  }
+}
+
+TEST(Launch, WarnsOfMoreThreadsThanCpusAndTrainsTheSame) {  // B141
+  const auto last_loss = [](int threads, std::size_t warnings) {
+    const ScratchFolder folder;
+    folder.write("small.yaml", kSmall);
+    const Outcome outcome = run(train({"--config", "small.yaml", "--set", "parallel={tp: 1, dp: 1}",
+                                       "--set", "threads=" + std::to_string(threads)}),
+                                folder);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(count(outcome.out + outcome.err, "allowed CPU"), warnings) << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr(std::to_string(allowed_cpus()) + " allowed for rank 0"));
+    const std::string metrics = folder.read("runs/small/metrics.jsonl");
+    return std::stod(metrics.substr(metrics.rfind("\"loss\": ") + 8));
+  };
+  EXPECT_NEAR(last_loss(allowed_cpus() + 1, 1) / last_loss(1, 0), 1.0, 1e-5);
 }
 
 void expect_answer(const std::string& option, const std::string& says, bool mpirun) {

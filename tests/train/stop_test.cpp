@@ -76,6 +76,25 @@ TEST(Stop, EndsWithARankThatIsKilledUnderMpirun) {
   expect_clean_end(outcome);
 }
 
+// The first update makes the weights infinite; every later step is skipped, and says so.
+TEST(Stop, EndsAfterTooManySkippedStepsOfWhichEachIsLogged) {  // B81
+  const ScratchFolder folder;
+  folder.write("small.yaml", kSmall);
+  const Outcome outcome =
+      run(train({"--config", "small.yaml", "--set", "train.max_skipped=3", "--set", "log.every=100",
+                 "--set", "optim={lr: 1e38, schedule: {kind: constant, warmup_steps: 0}}"}),
+          folder);
+  EXPECT_EQ(outcome.code, 5) << outcome.err;
+  EXPECT_EQ(count(outcome.err, "error:"), 1u) << outcome.err;
+  EXPECT_THAT(outcome.err,
+              HasSubstr("step 4: loss or gradient norm is not finite, 3 steps in a row"));
+  for (const int step : {2, 3}) {
+    EXPECT_EQ(count(outcome.out, "step      " + std::to_string(step) + "/5  skipped: "), 1u)
+        << outcome.out;
+  }
+  expect_clean_end(outcome);
+}
+
 /// What a rank of a failing run threw.
 struct Ending {
   bool threw_peer_lost = false;
