@@ -198,5 +198,18 @@ TEST(Layout, OneGradientReductionPerBucketAndStepWhateverTheAccumulation) {
   }
 }
 
+TEST(Layout, ABlockHasOneCollectiveEachWay) {
+  constexpr std::uint64_t kLayers = 2;
+  const std::uint64_t step = 2;  // token count; loss and gradient norm
+  const std::uint64_t loss = 2;  // row maxima, row sums
+  Config config = with_layout(small_config(), 2, 1, 1);
+  // Embedding: g forward. Block: g forward, f backward. Head: f backward.
+  EXPECT_EQ(train(config, {.steps = 1}).collectives[0], step + loss + 1 + 2 * kLayers + 1);
+  config.parallel.sequence_parallel = true;
+  // Embedding: scatter, gather. Block: gather, scatter; back gather, gather of fc1's input,
+  // scatter. Head: gather, scatter. Then the partial gradients of what is replicated.
+  EXPECT_EQ(train(config, {.steps = 1}).collectives[0], step + loss + 2 + 5 * kLayers + 2 + 1);
+}
+
 }  // namespace
 }  // namespace tandem::test
