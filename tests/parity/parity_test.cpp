@@ -1,7 +1,8 @@
 // An outside referee. The real trainer runs five steps under a layout and writes down what it saw
 // (initial weights, the rows of every micro-batch) and what it made of them (losses, gradients,
 // norms, rates, weights); torch_reference.py computes all of that again with PyTorch's autograd,
-// clipping and AdamW, in double on one rank, and compares.
+// clipping and AdamW, in double on one rank, and compares. (B08, B109; B138: the norm is before
+// clipping.)
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 

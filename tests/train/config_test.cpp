@@ -230,7 +230,7 @@ TEST(Config, UnknownKeysNameTheNearestOne) {
       {"parallel.tp: 2", "parallel.tp", "write parallel: {tp: ...}"},
       {"optim.schedule.kind: wsd", "optim.schedule.kind", "write optim: {schedule: {kind: ...}}"},
       {"parallel: {tp:2}", "parallel.tp:2", "put a space after the colon: tp: 2"},
-      // Nothing like it: what there is. B20, B116: an absent feature is an unknown key.
+      // Nothing like it: what there is. B20, B116, B118: an absent feature is an unknown key.
       {"log: {zzzzzz: 1}", "log.zzzzzz", "the keys of log are every, dir"},
       {"qqqqqqqq: 1", "qqqqqqqq", "the keys are name, seed, device"},
       {"train: {label_smoothing: 0.1}", "train.label_smoothing", "the keys of train are steps"},
