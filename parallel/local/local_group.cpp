@@ -17,12 +17,14 @@ using Clock = std::chrono::steady_clock;
 // a sleep and a wake-up cost 50 us on some machines.
 constexpr auto kSpin = std::chrono::microseconds(10);
 constexpr auto kYield = std::chrono::microseconds(100);
+/// Thirty years: a time-out beyond it may not fit the clock, and would then be in the past.
+constexpr double kLongestTimeout = 1e9;
 
 }  // namespace
 
 LocalGroup::LocalGroup(std::vector<int> ranks, double timeout_s)
     : ranks_(std::move(ranks)),
-      timeout_s_(timeout_s),
+      timeout_s_(std::min(timeout_s, kLongestTimeout)),
       crowded_(ranks_.size() > std::thread::hardware_concurrency()),
       departed_(ranks_.size()) {}
 

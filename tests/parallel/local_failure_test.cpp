@@ -47,6 +47,20 @@ TEST(LocalWorld, StaysBrokenForGroupsMadeLater) {
   }
 }
 
+TEST(LocalWorld, WaitsAsLongAsItIsTold) {
+  const auto thrown = run_local_world(2, {.timeout_s = 1e300}, [&](World& world) {
+    const auto device = one_thread_cpu();
+    const auto group = world.make_group("a", everyone(world), *device, nullptr, nullptr);
+    if (world.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    group->barrier({}).wait_host();
+  });
+  for (const std::exception_ptr& exception : thrown) {
+    EXPECT_EQ(text_of(exception), "");
+  }
+}
+
 /// B104: worlds come and go, their communicators destroyed in another order on every rank.
 TEST(LocalWorld, IsMadeAndDestroyedTwentyTimes) {
   for (int round = 0; round < 20; ++round) {
