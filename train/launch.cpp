@@ -14,14 +14,17 @@ namespace tandem {
 
 namespace {
 
+/// The most that the key `threads` takes; a variable that says more is a slip and counts as unset.
+constexpr long kMostThreads = 4096;
+
 int threads_per_rank(const Config& config, const HostMap& hosts) {
   if (config.threads > 0) {
     return config.threads;
   }
   if (const char* text = std::getenv("OMP_NUM_THREADS")) {
-    const int threads = std::atoi(text);
-    if (threads > 0) {
-      return threads;
+    const long threads = std::strtol(text, nullptr, 10);  // of "4,2", threads within threads, 4
+    if (threads > 0 && threads <= kMostThreads) {
+      return static_cast<int>(threads);
     }
   }
   return std::max(1, allowed_cpus() / hosts.ranks_here);
