@@ -133,7 +133,12 @@ class Run {
       const bool last = result.step == config_.train.steps;
       if (config_.train.eval_every > 0 && source_.evaluation_batches() > 0 &&
           (last || result.step % config_.train.eval_every == 0)) {
-        evaluation_ = in_step(result.step, [&] { return trainer.evaluate(); });
+        const EvaluationResult evaluation =
+            in_step(result.step, [&] { return trainer.evaluate(stop_signal); });
+        if (evaluation.stop_signal != 0) {
+          return evaluation.stop_signal;
+        }
+        evaluation_ = evaluation;
         if (directory_) {
           directory_->write(result.step, *evaluation_);
         }

@@ -43,7 +43,11 @@ StepResult Trainer::step(int signal) {
   result.consumed_samples = consumed_samples_;
   result.data_seconds = seconds_since(start);
 
-  const Agreement agreed = agree(batches, signal);
+  std::int64_t own_tokens = 0;
+  for (const MicroBatch& batch : batches) {
+    own_tokens += batch.tokens;
+  }
+  const Agreement agreed = agree(own_tokens, signal);
   result.tokens = agreed.tokens;
   result.stop_signal = agreed.signal;
   // Updates count from 1 and only steps that change the weights count.
@@ -89,12 +93,10 @@ StepResult Trainer::skip(StepResult result, StepOutcome outcome) {
   return result;
 }
 
-Trainer::Agreement Trainer::agree(std::span<const MicroBatch> batches, int signal) {
+Trainer::Agreement Trainer::agree(std::int64_t own_tokens, int signal) {
   std::array<std::int64_t, 1 + kStopSignals.size()> values{};
   if (rank_->layout.tp_rank() == 0) {  // the ranks of a tensor-parallel group hold the same rows
-    for (const MicroBatch& batch : batches) {
-      values[0] += batch.tokens;
-    }
+    values[0] = own_tokens;
   }
   for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
     values[1 + i] = signal == kStopSignals[i] ? 1 : 0;
@@ -180,26 +182,27 @@ double Trainer::read(const Tensor& scalar) {
   return value;
 }
 
-EvaluationResult Trainer::evaluate() {
+EvaluationResult Trainer::evaluate(const std::function<int()>& signal) {
   const ProfileRange range(rank_->profiler, "evaluate");
   rank_->device->fill_zero(*rank_->compute, state_->loss_sum);
-  std::array<double, 2> sums{};
-  for (std::int64_t i = 0; i < source_->evaluation_batches(); ++i) {
+  EvaluationResult result;
+  for (std::int64_t i = 0; i < source_->evaluation_batches() && result.stop_signal == 0; ++i) {
     const MicroBatch& batch = source_->fetch_evaluation(i);
+    const Agreement agreed = agree(batch.tokens, signal());
+    result.tokens += agreed.tokens;
+    result.stop_signal = agreed.signal;
     const Pass pass = upload(batch);
     state_->network.forward(pass, current_, 0.0, state_->loss_sum);
     rank_->compute->synchronize();  // the source reuses its host buffers
-    sums[1] += static_cast<double>(batch.tokens);
   }
-  sums[0] = read(state_->loss_sum);
-  if (rank_->layout.tp_rank() != 0) {
-    sums[1] = 0.0;
-    if (!state_->network.loss_is_partial()) {
-      sums[0] = 0.0;
-    }
+  double loss_sum = read(state_->loss_sum);
+  if (rank_->layout.tp_rank() != 0 && !state_->network.loss_is_partial()) {
+    loss_sum = 0.0;
   }
-  rank_->control->all_reduce(Tensor::of<double>(sums, {2}), {.label = "evaluation"}).wait_host();
-  return {.loss = sums[0] / sums[1], .tokens = static_cast<std::int64_t>(sums[1])};
+  rank_->control->all_reduce(Tensor(&loss_sum, DType::kF64, {1}), {.label = "evaluation"})
+      .wait_host();
+  result.loss = loss_sum / static_cast<double>(result.tokens);
+  return result;
 }
 
 }  // namespace tandem

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "parallel/gradient_reducer.h"
@@ -39,6 +40,7 @@ struct StepResult {
 struct EvaluationResult {
   double loss = 0.0;
   std::int64_t tokens = 0;
+  int stop_signal = 0;  ///< a signal ended it: loss and tokens are of a part only
 };
 
 class Trainer {
@@ -49,8 +51,9 @@ class Trainer {
   /// `signal`: a stop signal that this rank received, 0 for none; it travels with the token count.
   /// Throws NonFiniteError, on every rank, after max_skipped non-finite steps in a row.
   StepResult step(int signal = 0);
-  /// Token-weighted mean loss over the whole held-out part. Dropout is off.
-  EvaluationResult evaluate();
+  /// Token-weighted mean loss over the whole held-out part. Dropout is off. `signal` is asked
+  /// before each batch: where some rank has one, all stop there.
+  EvaluationResult evaluate(const std::function<int()>& signal = [] { return 0; });
 
   std::int64_t steps() const { return step_; }
 
@@ -60,7 +63,8 @@ class Trainer {
     int signal = 0;
   };
 
-  Agreement agree(std::span<const MicroBatch> batches, int signal);
+  /// Sums this rank's tokens over the data ranks and finds what signal any rank has.
+  Agreement agree(std::int64_t own_tokens, int signal);
   Pass upload(const MicroBatch& batch);
   void backward_over_data(std::span<const MicroBatch> batches, double scale);
   void finish_gradients();

@@ -65,6 +65,13 @@ TEST(Stop, StopsAllRanksAtASignalToOneUnderMpirun) {
   expect_stopped(under_mpirun(4, train(kEndless)), SIGUSR2, 2);
 }
 
+// Long enough to be met by the signal, and behind the last step, where no other step looks for one.
+TEST(Stop, StopsInTheMiddleOfAnEvaluation) {
+  expect_stopped(train({"--config", "small.yaml", "--steps", "3", "--set", "train.eval_every=3",
+                        "--set", "train.micro_batch=1", "--set", "data.valid_fraction=0.99"}),
+                 SIGUSR1);
+}
+
 // A killed rank says nothing; its launcher ends the others. That is no preemption.
 TEST(Stop, EndsWithARankThatIsKilledUnderMpirun) {
   const ScratchFolder folder;
