@@ -122,6 +122,12 @@ Config small_config() {
   return config;
 }
 
+Config grid_config() {
+  Config config = small_config();
+  config.train.global_batch = 16;
+  return config;
+}
+
 Config with_layout(Config config, int tp, int dp, std::int64_t accumulation) {
   config.parallel.tp = tp;
   config.parallel.dp = dp;

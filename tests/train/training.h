@@ -40,6 +40,8 @@ struct Training {
 
 /// A language model small enough for grids: generated text of uneven documents, 8 samples a step.
 Config small_config();
+/// The same with 16 samples a step, which four data ranks share in up to four micro-batches.
+Config grid_config();
 /// The same for another layout and accumulation.
 Config with_layout(Config config, int tp, int dp, std::int64_t accumulation);
 
