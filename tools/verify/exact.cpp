@@ -195,7 +195,7 @@ RunPlan exact_plan(const Config& config, bool absolute) {
           [=](const Config& run, const Layout& layout, DType) {
             return std::make_unique<ExactSource>(run, layout, counts, absolute);
           },
-      .make_device = [=](int threads) { return make_exact_device(threads, absolute); },
+      .decorate_device = [=](Device& cpu) { return make_exact_device(cpu, absolute); },
       .prepare = [=](RankContext& rank, TrainState& state) { set_weights(rank, state, absolute); }};
 }
 
@@ -217,7 +217,8 @@ double bound_of(const Outcome& absolute) {
 
 }  // namespace
 
-std::optional<ExactArgument> run_exact(World& world, const Config& config) {
+std::optional<ExactArgument> run_exact(World& world, const Config& config,
+                                       const Decorators& under_test) {
   for (std::int64_t layers = std::min<std::int64_t>(config.model.layers, 4); layers > 0; --layers) {
     ExactArgument argument{.config = exact_config(config, layers)};
     argument.bound = bound_of(run_one_rank(argument.config, 1, exact_plan(argument.config, true)));
@@ -225,7 +226,7 @@ std::optional<ExactArgument> run_exact(World& world, const Config& config) {
       continue;
     }
     const RunPlan plan = exact_plan(argument.config, false);
-    argument.layout = run_layout(world, argument.config, plan);
+    argument.layout = run_layout(world, argument.config, plan, under_test);
     argument.one_rank = run_one_rank(argument.config, 1, plan);
     double squares = 0.0;
     for (const auto& [name, values] : argument.one_rank.gradients) {

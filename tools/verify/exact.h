@@ -23,6 +23,7 @@ struct ExactArgument {
 };
 
 /// Collective over `world`. Nothing if even one layer has sums that are not exact in fp32.
-std::optional<ExactArgument> run_exact(World& world, const Config& config);
+std::optional<ExactArgument> run_exact(World& world, const Config& config,
+                                       const Decorators& under_test = {});
 
 }  // namespace tandem::verify

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+
+#include "tools/verify/forwarding_device.h"
 
 namespace tandem::verify {
 
@@ -14,55 +15,13 @@ float coefficient(std::int64_t target, std::int64_t v, bool absolute) {
   return absolute ? std::abs(c) : c;
 }
 
-class ExactDevice final : public Device {
+class ExactDevice final : public ForwardingDevice {
  public:
-  ExactDevice(int threads, bool absolute) : inner_(make_cpu_device(threads)), absolute_(absolute) {}
-
-  DeviceKind kind() const override { return inner_->kind(); }
-  std::string describe() const override { return inner_->describe(); }
-  void* allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
-  void deallocate(void* memory) noexcept override { inner_->deallocate(memory); }
-  std::unique_ptr<Stream> make_stream(const std::string& name) override {
-    return inner_->make_stream(name);
-  }
-  std::unique_ptr<Event> make_event() override { return inner_->make_event(); }
-  void copy(Stream& stream, const Tensor& from, const Tensor& to) override {
-    inner_->copy(stream, from, to);
-  }
-  void cast(Stream& stream, const Tensor& from, const Tensor& to) override {
-    inner_->cast(stream, from, to);
-  }
-  void fill_zero(Stream& stream, const Tensor& tensor) override {
-    inner_->fill_zero(stream, tensor);
-  }
-  void gemm(Stream& stream, const Gemm& args) override { inner_->gemm(stream, args); }
-  void embedding_forward(Stream& stream, const EmbeddingForward& args) override {
-    inner_->embedding_forward(stream, args);
-  }
-  void embedding_backward(Stream& stream, const EmbeddingBackward& args) override {
-    inner_->embedding_backward(stream, args);
-  }
-  void bias_dropout_add(Stream& stream, const BiasDropoutAdd& args) override {
-    inner_->bias_dropout_add(stream, args);
-  }
-  void dropout_backward(Stream& stream, const DropoutBackward& args) override {
-    inner_->dropout_backward(stream, args);
-  }
-  void column_sum(Stream& stream, const ColumnSum& args) override {
-    inner_->column_sum(stream, args);
-  }
-  void sum_of_squares(Stream& stream, const SumOfSquares& args) override {
-    inner_->sum_of_squares(stream, args);
-  }
-  void adamw(Stream& stream, const AdamW& args) override { inner_->adamw(stream, args); }
-  void sgd(Stream& stream, const Sgd& args) override { inner_->sgd(stream, args); }
-  void reduce_ranks(Stream& stream, const ReduceRanks& args) override {
-    inner_->reduce_ranks(stream, args);
-  }
+  ExactDevice(Device& cpu, bool absolute) : ForwardingDevice(cpu), absolute_(absolute) {}
 
   void activation_forward(Stream& stream, const ActivationForward& args) override {
     if (args.kind != Activation::kSwiglu) {
-      return inner_->activation_forward(stream, args);
+      return inner().activation_forward(stream, args);
     }
     const std::int64_t n = args.out.dim(1);
     for (std::int64_t r = 0; r < args.out.dim(0); ++r) {
@@ -75,7 +34,7 @@ class ExactDevice final : public Device {
   }
   void activation_backward(Stream& stream, const ActivationBackward& args) override {
     if (args.kind != Activation::kSwiglu) {
-      return inner_->activation_backward(stream, args);
+      return inner().activation_backward(stream, args);
     }
     const std::int64_t n = args.d_out.dim(1);
     for (std::int64_t r = 0; r < args.d_out.dim(0); ++r) {
@@ -92,7 +51,7 @@ class ExactDevice final : public Device {
   }
 
   void norm_forward(Stream& stream, const NormForward& args) override {
-    inner_->copy(stream, args.x, args.y);
+    inner().copy(stream, args.x, args.y);
   }
   void norm_backward(Stream&, const NormBackward& args) override {
     const std::int64_t hidden = args.x.dim(1);
@@ -115,9 +74,6 @@ class ExactDevice final : public Device {
     }
   }
 
-  void cross_entropy_max(Stream& stream, const CrossEntropyMax& args) override {
-    inner_->cross_entropy_max(stream, args);
-  }
   void cross_entropy_sums(Stream&, const CrossEntropySums& args) override {
     for (std::int64_t r = 0; r < args.logits.dim(0); ++r) {
       const std::int32_t target = args.targets.as<std::int32_t>()[r];
@@ -126,7 +82,8 @@ class ExactDevice final : public Device {
         sum += coefficient(target, args.vocab_start + v, absolute_) *
                args.logits.as<float>()[r * args.logits.dim(1) + v];
       }
-      args.sums.as<float>()[2 * r] = 1.0f;  // becomes the number of tensor-parallel ranks
+      args.sums.as<float>()[2 * r] =
+          args.vocab_start == 0 ? 1.0f : 0.0f;  // one rank's, so 1 in all
       args.sums.as<float>()[2 * r + 1] = sum;
     }
   }
@@ -159,14 +116,13 @@ class ExactDevice final : public Device {
   }
 
  private:
-  std::unique_ptr<Device> inner_;
   bool absolute_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_exact_device(int threads, bool absolute) {
-  return std::make_unique<ExactDevice>(threads, absolute);
+std::unique_ptr<Device> make_exact_device(Device& cpu, bool absolute) {
+  return std::make_unique<ExactDevice>(cpu, absolute);
 }
 
 }  // namespace tandem::verify

@@ -9,7 +9,8 @@
 
 namespace tandem::verify {
 
-/// `absolute`: the loss's coefficients lose their signs, to bound every sum.
-std::unique_ptr<Device> make_exact_device(int threads, bool absolute);
+/// `absolute`: the loss's coefficients lose their signs, to bound every sum. `cpu` outlives
+/// the result.
+std::unique_ptr<Device> make_exact_device(Device& cpu, bool absolute);
 
 }  // namespace tandem::verify

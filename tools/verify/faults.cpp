@@ -62,17 +62,12 @@ class FaultySource final : public DataSource {
   std::vector<MicroBatch> changed_;
 };
 
-bool refused(RealRuns runs, const Outcome& faulty, DType storage) {
-  runs.layout = faulty;
-  return !all_pass(compare_real(runs, storage));
-}
-
 /// The smallest power of two by which one tensor's gradient, scaled by 1 + it, is refused.
 PlantedFault smallest_scale(const RealRuns& runs, const std::vector<Row>& rows, DType storage,
                             const std::string& name) {
   const auto row = std::find_if(rows.begin(), rows.end(),
                                 [&](const Row& r) { return r.tensor == "gradient " + name; });
-  const std::vector<double>& clean = runs.one_rank.gradients.at(name);
+  const std::vector<double>& clean = runs.layout.gradients.at(name);
   double seen_at = 0.0;
   for (int exponent = -4; exponent >= -40; --exponent) {
     const double scale = std::ldexp(1.0, exponent);
@@ -103,7 +98,7 @@ RunPlan row_fault(const RunPlan& plan, int index) {
 
 std::vector<PlantedFault> smallest_faults(const RealRuns& runs, const std::vector<Row>& rows,
                                           DType storage) {
-  const std::int64_t tokens = runs.one_rank.tokens.front();
+  const double tokens = runs.reference.tokens.front();
   std::vector<PlantedFault> faults = {
       {fmt::format("1 of {} rows of a step dropped", tokens),
        refused(runs, runs.row_faults.at(0), storage)},

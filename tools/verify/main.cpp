@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 
-#include "tools/verify/diagnosis.h"
-#include "tools/verify/exact.h"
 #include "tools/verify/faults.h"
+#include "tools/verify/proof.h"
 #include "tools/verify/real.h"
 #include "train/launch.h"
 #include "train/memory.h"
@@ -42,41 +42,26 @@ class VerifyJob : public Job {
     const std::unique_ptr<Device> host = make_reference_device(1);
     const auto verdict = session.world().make_group("verdict", rank.layout.world_group(), *host,
                                                     rank.ledger, nullptr);
-    const DType storage = precision_of(config_, rank.device->kind()).storage;
-    const RunPlan plan{.steps = steps_};
-    const auto exact = run_exact(session.world(), config_);
-    const RealRuns real = run_real(session.world(), config_, plan);
-    if (exact) {
-      add_exact(*exact);
-    }
-    const std::vector<Row> real_rows = compare_real(real, storage);
-    rows_.insert(rows_.end(), real_rows.begin(), real_rows.end());
-    const bool pass = all_pass(rows_);
+    const Proof proof = prove(session.world(), config_, {.steps = steps_});
+    rows_ = proof.exact_rows;
+    std::copy_if(proof.real_rows.begin(), proof.real_rows.end(), std::back_inserter(rows_),
+                 [](const Row& row) { return !row.evidence; });
     agree(*verdict, [&] {
       if (speaks) {
         std::vector<PlantedFault> faults;
-        if (pass) {
-          faults = smallest_faults(real, real_rows, storage);
+        if (proof.pass) {
+          faults = smallest_faults(proof.real, proof.real_rows, proof.storage);
         }
-        show(exact, real, faults, pass);
-        write_json(faults, pass);
+        show(proof, faults);
+        write_json(proof, faults);
       }
     });
-    return static_cast<int>(pass ? ExitCode::kDone : ExitCode::kCheckFailed);
+    return static_cast<int>(proof.pass ? ExitCode::kDone : ExitCode::kCheckFailed);
   }
 
  private:
-  void add_exact(const ExactArgument& exact) {
-    for (const Row& row : compare_exact(exact.layout, exact.one_rank)) {
-      if (row.tensor != "gradient norm" || exact.norm_is_exact) {
-        rows_.push_back(row);
-      }
-    }
-    diagnosis_ = diagnose(rows_, exact.layout, exact.one_rank, exact.config);
-  }
-
-  void show(const std::optional<ExactArgument>& exact, const RealRuns& real,
-            const std::vector<PlantedFault>& faults, bool pass) {
+  void show(const Proof& proof, const std::vector<PlantedFault>& faults) const {
+    const auto& exact = proof.exact;
     if (exact) {
       fmt::print(
           "  exact argument: {} layer{}, every sum below {:.0f} of {:.0f}, compared bit by bit\n",
@@ -87,7 +72,7 @@ class VerifyJob : public Job {
           "  exact argument: left out, one layer of this model already has sums beyond 2^24\n");
     }
     fmt::print("  real argument: {} tokens in step 1, against double and {} one-rank runs\n\n",
-               real.layout.tokens.front(), kVariants);
+               proof.real.layout.tokens.front(), kVariants);
     std::vector<Row> worst = rows_;
     std::stable_sort(worst.begin(), worst.end(), [](const Row& a, const Row& b) {
       return std::pair(a.pass, -a.budget_used) < std::pair(b.pass, -b.budget_used);
@@ -108,26 +93,23 @@ class VerifyJob : public Job {
       fmt::print("  ... and {} rows more\n", rows_.size() - kShownRows);
     }
     fmt::print("\n");
-    if (pass) {
+    if (proof.pass) {
       fmt::print("proved: {} rows pass. The smallest faults that would have been seen:\n",
                  rows_.size());
       for (const PlantedFault& fault : faults) {
         fmt::print("  {}{}\n", fault.fault, fault.seen ? "" : "  (NOT seen)");
       }
     } else {
-      if (diagnosis_.empty()) {
-        diagnosis_ = diagnose(rows_, real.layout, real.reference, config_);
-      }
-      fmt::print("NOT proved: {} of {} rows fail.\n{}\n", failed, rows_.size(), diagnosis_);
+      fmt::print("NOT proved: {} of {} rows fail.\n{}\n", failed, rows_.size(), proof.diagnosis);
     }
     std::fflush(stdout);
   }
 
-  void write_json(const std::vector<PlantedFault>& faults, bool pass) const {
+  void write_json(const Proof& proof, const std::vector<PlantedFault>& faults) const {
     if (json_.empty()) {
       return;
     }
-    nlohmann::ordered_json json = {{"pass", pass}, {"rows", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json json = {{"pass", proof.pass}, {"rows", nlohmann::ordered_json::array()}};
     for (const Row& row : rows_) {
       json["rows"].push_back({{"argument", row.argument},
                               {"step", row.step},
@@ -141,7 +123,7 @@ class VerifyJob : public Job {
     for (const PlantedFault& fault : faults) {
       json["smallest_faults"].push_back({{"fault", fault.fault}, {"seen", fault.seen}});
     }
-    json["diagnosis"] = diagnosis_;
+    json["diagnosis"] = proof.diagnosis;
     std::ofstream out(json_);
     out << json.dump(1) << '\n';
     if (!out.flush()) {
@@ -154,7 +136,6 @@ class VerifyJob : public Job {
   Config config_;
   std::string cut_;
   std::vector<Row> rows_;
-  std::string diagnosis_;
 };
 
 }  // namespace

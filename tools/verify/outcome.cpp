@@ -4,6 +4,7 @@
 #include <cstring>
 #include <exception>
 
+#include "tools/verify/probe.h"
 #include "train/launch.h"
 #include "train/trainer.h"
 
@@ -45,6 +46,28 @@ std::int64_t checksum(const std::vector<double>& values) {
   }
   return std::bit_cast<std::int64_t>(sum);
 }
+
+/// Tells the probe of each step's micro-batches.
+class WatchedSource final : public DataSource {
+ public:
+  WatchedSource(std::unique_ptr<DataSource> inner, Probe& probe)
+      : inner_(std::move(inner)), probe_(&probe) {}
+
+  std::span<const MicroBatch> fetch_step(std::int64_t consumed_samples) override {
+    const auto batches = inner_->fetch_step(consumed_samples);
+    probe_->expect(batches);
+    return batches;
+  }
+  std::int64_t evaluation_batches() const override { return inner_->evaluation_batches(); }
+  const MicroBatch& fetch_evaluation(std::int64_t index) override {
+    return inner_->fetch_evaluation(index);
+  }
+  std::string describe() const override { return inner_->describe(); }
+
+ private:
+  std::unique_ptr<DataSource> inner_;
+  Probe* probe_;
+};
 
 /// Every rank of a data-parallel group holds the same part, and every rank of all the same copy of
 /// what is not cut. A copy differs from rank 0's, or from the group's first rank's.
@@ -98,26 +121,41 @@ void write_tensor(RankContext& rank, const Tensor& tensor, const std::vector<dou
   rank.compute->synchronize();
 }
 
-Outcome run_layout(World& world, const Config& config, const RunPlan& plan) {
+Outcome run_layout(World& world, const Config& config, const RunPlan& plan,
+                   const Decorators& under_test) {
   const std::unique_ptr<Device> host = make_reference_device(1);
   Ledger ledger;
   std::vector<int> everyone = Layout{config.parallel.tp, config.parallel.dp, 0}.world_group();
   const auto control = world.make_group("verify", everyone, *host, &ledger, nullptr);
-  Session session(world, config, *control, ledger, Logger(world.rank()),
-                  plan.make_device ? plan.make_device(std::max(1, config.threads)) : nullptr);
+  Session session(world, config, *control, ledger, Logger(world.rank()));
   RankContext& rank = session.rank();
+  std::vector<std::unique_ptr<Device>> decorated;
+  for (const auto& decorate : {plan.decorate_device, under_test.device}) {
+    if (decorate) {
+      decorated.push_back(decorate(*rank.device));
+      rank.device = decorated.back().get();
+    }
+  }
   rank.precision = precision_of(config, rank.device->kind());
-  const std::unique_ptr<DataSource> source =
+  std::unique_ptr<DataSource> source =
       plan.make_source ? plan.make_source(config, rank.layout, rank.precision.storage)
                        : make_data_source(config, rank.layout, {.storage = rank.precision.storage});
+  if (under_test.source) {
+    source = under_test.source(std::move(source));
+  }
   const std::int64_t rows = max_rows(config);
   Arena measured;
   const TrainState sizes(config, rank.layout, rank.precision, rows, measured);
   Arena arena(*rank.device, measured);
   TrainState state(config, rank.layout, rank.precision, rows, arena);
-  Trainer trainer(rank, config, state, *source);
-  if (plan.prepare) {
-    plan.prepare(rank, state);
+  Probe probe(*rank.device, config, rank.layout, state.store, plan.watch_every);
+  rank.device = &probe;
+  WatchedSource watched(std::move(source), probe);
+  Trainer trainer(rank, config, state, watched);
+  for (const auto& prepare : {under_test.prepare, plan.prepare}) {
+    if (prepare) {
+      prepare(rank, state);
+    }
   }
 
   Outcome outcome;
@@ -129,9 +167,10 @@ Outcome run_layout(World& world, const Config& config, const RunPlan& plan) {
     const StepResult step = trainer.step();
     outcome.losses.push_back(step.loss);
     outcome.grad_norms.push_back(step.grad_norm);
-    outcome.tokens.push_back(step.tokens);
+    outcome.tokens.push_back(static_cast<double>(step.tokens));
     if (i == 0) {
       outcome.gradients = gather_all(rank, state, &Parameter::main_grad);
+      probe.gather(rank, outcome);
     }
   }
   outcome.weights = gather_all(rank, state, &Parameter::master);

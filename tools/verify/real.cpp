@@ -16,6 +16,9 @@ namespace {
 /// of some 2 GFLOP/s.
 constexpr double kReferenceFlops = 4e9;
 
+/// Rows of step 1 that are watched between the operators, about.
+constexpr std::int64_t kWatchedRows = 64;
+
 double matmul_parameters(const Config& config) {
   const auto& model = config.model;
   const double block = (model.activation == Activation::kSwiglu ? 3.0 : 2.0) *
@@ -24,26 +27,27 @@ double matmul_parameters(const Config& config) {
          static_cast<double>(model.hidden) * static_cast<double>(model.vocab_size);
 }
 
-/// Flattens an outcome into numbers that travel, and back; `like` has the shapes.
+/// Visits all numbers of an outcome that the ranks of a layout must share.
 template <typename Visit>
 void visit_numbers(Outcome& outcome, Visit&& visit) {
-  for (WholeTensors* tensors : {&outcome.initial, &outcome.gradients, &outcome.weights}) {
+  for (WholeTensors* tensors : {&outcome.initial, &outcome.gradients, &outcome.weights,
+                                &outcome.activations, &outcome.local_gradients}) {
     for (auto& [name, values] : *tensors) {
       visit(values);
     }
   }
-  visit(outcome.losses);
-  visit(outcome.grad_norms);
+  for (auto* series : {&outcome.losses, &outcome.grad_norms, &outcome.tokens, &outcome.row_keys}) {
+    visit(*series);
+  }
 }
 
-/// Makes `outcome`, which rank `root` has, known to all; the others give one of the same shapes.
-void share(Communicator& control, Outcome& outcome, int root) {
-  visit_numbers(outcome, [&](std::vector<double>& values) {
-    control
-        .broadcast(Tensor::of<double>(values, {std::ssize(values)}), root,
-                   {.label = "verify share"})
-        .wait_host();
-  });
+/// Makes what rank `root` has known to all, whatever its size.
+void share(Communicator& control, std::vector<double>& values, int root) {
+  std::int64_t size = std::ssize(values);
+  control.broadcast(Tensor(&size, DType::kI64, {1}), root, {.label = "verify share"}).wait_host();
+  values.resize(static_cast<std::size_t>(size));
+  control.broadcast(Tensor::of<double>(values, {size}), root, {.label = "verify share"})
+      .wait_host();
 }
 
 }  // namespace
@@ -73,42 +77,47 @@ Config cut_config(const Config& config, std::string& cut) {
   return small;
 }
 
-RealRuns run_real(World& world, const Config& config, const RunPlan& plan) {
+RealRuns run_real(World& world, const Config& config, const RunPlan& plan,
+                  const Decorators& under_test) {
+  RunPlan watched = plan;
+  watched.watch_every =
+      std::max<std::int64_t>(config.train.global_batch * config.data.seq_len / kWatchedRows, 1);
   RealRuns runs;
-  runs.layout = run_layout(world, config, plan);
+  runs.layout = run_layout(world, config, watched, under_test);
 
-  // Run 0 is the reference, 1 the plain one-rank run; then its variants, then the planted faults.
-  constexpr int kRuns = 2 + kVariants + kRowFaults;
-  std::vector<Outcome> outcomes(kRuns, runs.layout);  // the shapes to receive into
-  for (int i = world.rank(); i < kRuns; i += world.size()) {
-    Config one = config;
-    RunPlan alone = plan;
-    alone.make_device = nullptr;
+  // Run 0 is the reference, then the variants and the planted faults, dealt out to the ranks. Of
+  // each only its errors travel, so the first one waits for the reference.
+  constexpr int kRuns = 1 + kVariants + kRowFaults;
+  const auto perform = [&](int i) {
     if (i == 0) {
-      one.device = DeviceChoice::kReference;
-      outcomes[0] = run_one_rank(one, 1, alone);
-    } else if (i == 1) {
-      outcomes[1] = run_one_rank(one, 1, alone);
-    } else if (i < 2 + kVariants) {
-      outcomes[static_cast<std::size_t>(i)] = run_variant(one, i - 2, alone);
-    } else {
-      outcomes[static_cast<std::size_t>(i)] =
-          run_one_rank(one, 1, row_fault(alone, i - 2 - kVariants));
+      Config reference = config;
+      reference.device = DeviceChoice::kReference;
+      return run_one_rank(reference, 1, watched);
     }
-  }
+    return i <= kVariants ? run_variant(config, i - 1, watched)
+                          : run_one_rank(config, 1, row_fault(watched, i - 1 - kVariants));
+  };
+  const int own = world.rank();
+  Outcome first = own < kRuns ? perform(own) : runs.layout;
+  runs.reference = own == 0 ? std::move(first) : runs.layout;  // the names to receive under
   const std::unique_ptr<Device> host = make_reference_device(1);
   const auto control = world.make_group(
       "verify results", Layout{config.parallel.tp, config.parallel.dp, 0}.world_group(), *host,
       nullptr, nullptr);
-  for (int i = 0; i < kRuns; ++i) {
-    share(*control, outcomes[static_cast<std::size_t>(i)], i % world.size());
+  visit_numbers(runs.reference, [&](std::vector<double>& values) { share(*control, values, 0); });
+
+  std::vector<Errors> errors(kRuns);
+  for (int i = own == 0 ? world.size() : own; i < kRuns; i += world.size()) {
+    errors[static_cast<std::size_t>(i)] =
+        errors_against(i == own ? first : perform(i), runs.reference);
+    first = {};
   }
-  runs.reference = std::move(outcomes[0]);
-  runs.one_rank = std::move(outcomes[1]);
-  const auto faults = outcomes.begin() + 2 + kVariants;
-  runs.variants.assign(std::make_move_iterator(outcomes.begin() + 2),
-                       std::make_move_iterator(faults));
-  runs.row_faults.assign(std::make_move_iterator(faults), std::make_move_iterator(outcomes.end()));
+  for (int i = 0; i < kRuns; ++i) {
+    share(*control, errors[static_cast<std::size_t>(i)], i % world.size());
+  }
+  const auto variants = errors.begin() + 1;
+  runs.variants.assign(variants, variants + kVariants);
+  runs.row_faults.assign(variants + kVariants, errors.end());
   return runs;
 }
 

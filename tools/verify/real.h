@@ -15,6 +15,7 @@ inline constexpr int kVariants = 8;
 Config cut_config(const Config& config, std::string& cut);
 
 /// Collective over `world`: the one-rank runs are shared out among the ranks. Every rank gets all.
-RealRuns run_real(World& world, const Config& config, const RunPlan& plan);
+RealRuns run_real(World& world, const Config& config, const RunPlan& plan,
+                  const Decorators& under_test = {});
 
 }  // namespace tandem::verify

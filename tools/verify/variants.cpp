@@ -112,6 +112,11 @@ void move_units(const std::string& name, std::vector<double>& values, const Unit
 void restore(WholeTensors& tensors, const UnitShape& shape,
              const std::vector<std::int64_t>& order) {
   for (auto& [name, values] : tensors) {
+    // Activations have a column per unit, in each fused part.
+    if (name.ends_with(" fc1 output") || name.ends_with(" fc1 d_output") ||
+        name.ends_with("activated")) {
+      move_columns(values, order, Direction::kRestore);
+    }
     move_units(name, values, shape, order, Direction::kRestore);
   }
 }
@@ -161,6 +166,8 @@ Outcome run_variant(const Config& config, int index, const RunPlan& plan) {
   restore(outcome.initial, shape, order);
   restore(outcome.gradients, shape, order);
   restore(outcome.weights, shape, order);
+  restore(outcome.activations, shape, order);
+  restore(outcome.local_gradients, shape, order);
   return outcome;
 }
 

@@ -1,0 +1,27 @@
+// Both arguments, their verdict and its explanation: all that `verify` finds out about one layout.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/verify/compare.h"
+#include "tools/verify/exact.h"
+
+namespace tandem::verify {
+
+struct Proof {
+  std::optional<ExactArgument>
+      exact;  ///< nothing where no sum would be exact; outcomes empty if all equal
+  RealRuns real;
+  std::vector<Row> exact_rows, real_rows;
+  DType storage = DType::kF32;
+  bool pass = false;
+  std::string diagnosis;  ///< empty if it passes
+};
+
+/// Collective over `world`; the same on every rank.
+Proof prove(World& world, const Config& config, const RunPlan& plan,
+            const Decorators& under_test = {});
+
+}  // namespace tandem::verify
