@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include "train/data/source.h"
 #include "train/state.h"
@@ -45,36 +47,44 @@ std::string bytes_text(std::size_t bytes) {
   return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
 }
 
-std::string memory_table(const Arena& arena) {
+std::string memory_table(const RankMemory& memory) {
   std::string table;
+  const auto row = [&](std::string_view what, std::size_t bytes) {
+    if (bytes > 0) {
+      table += fmt::format("  {:<14}{:>12}\n", what, bytes_text(bytes));
+    }
+  };
   for (std::size_t c = 0; c < kMemoryCategories; ++c) {
     const auto category = static_cast<MemoryCategory>(c);
-    if (arena.bytes(category) > 0) {
-      table +=
-          fmt::format("  {:<14}{:>12}\n", name_of(category), bytes_text(arena.bytes(category)));
-    }
+    row(name_of(category), memory.measured.bytes(category));
   }
-  return table + fmt::format("  {:<14}{:>12}\n", "total", bytes_text(arena.total()));
+  row("data", memory.data);
+  row("total", memory.total());
+  return table;
 }
 
 void check_memory(const Config& config, const Layout& layout, const Precision& precision,
-                  const Arena& measured, int ranks_here, std::size_t available) {
+                  const RankMemory& memory, int ranks_here, std::size_t available) {
   const std::size_t budget = available / static_cast<std::size_t>(ranks_here);
-  if (measured.total() <= budget) {
+  if (memory.total() <= budget) {
     return;
   }
   std::string text =
       fmt::format("a rank needs {}, and this host has {} for {}. Memory of one rank:\n{}",
-                  bytes_text(measured.total()), bytes_text(budget),
+                  bytes_text(memory.total()), bytes_text(budget),
                   ranks_here == 1 ? "it" : fmt::format("each of its {} ranks", ranks_here),
-                  memory_table(measured));
-  if (const auto micro_batch = fitting_micro_batch(config, layout, precision, budget)) {
+                  memory_table(memory));
+  const std::size_t for_arena = budget - std::min(budget, memory.data);
+  if (const auto micro_batch = fitting_micro_batch(config, layout, precision, for_arena)) {
     text += fmt::format("What would fit: train.micro_batch: {} (now {}), with more accumulation.",
                         *micro_batch, config.train.micro_batch);
   } else {
     text += fmt::format(
-        "What would fit: more tensor-parallel ranks over more hosts (parallel.tp is {}), or a "
+        "What would fit: {}more tensor-parallel ranks over more hosts (parallel.tp is {}), or a "
         "smaller model (model.hidden {}, model.ffn {}, model.layers {}).",
+        memory.data > budget / 2  // the rows of a step are made before it, however it is cut
+            ? fmt::format("a smaller train.global_batch (now {}), ", config.train.global_batch)
+            : "",
         config.parallel.tp, config.model.hidden, config.model.ffn, config.model.layers);
   }
   throw ConfigError(text);

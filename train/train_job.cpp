@@ -107,8 +107,8 @@ class Run {
  private:
   void agree_on_memory() {
     agree(*rank_.control, [&] {
-      check_memory(config_, rank_.layout, rank_.precision, *measured_, session_.hosts().ranks_here,
-                   available_memory());
+      check_memory(config_, rank_.layout, rank_.precision, {*measured_, source_.buffer_bytes()},
+                   session_.hosts().ranks_here, available_memory());
     });
   }
 

@@ -123,12 +123,22 @@ const Mistake kTooLarge = {
      "total ", "What would fit:", "model.hidden 1000000000"}};
 const Mistake kTooLargeBatch = {
     "TooLargeBatch",
-    with("train={micro_batch: 134217720, global_batch: 268435440, "
-         "steps: 1, eval_every: 0}"),
+    {"--config", "small.yaml", "--set", "model.ffn=200000", "--set",
+     "train={micro_batch: 131072, global_batch: 262144, steps: 1, eval_every: 0}"},
     2,
     {"a rank needs", "activations ", "What would fit: train.micro_batch: "}};
 
-INSTANTIATE_TEST_SUITE_P(Memory, Refuses, testing::Values(kTooLarge, kTooLargeBatch),
+// Small in the arena, but with 3 TiB of generated rows for one step.
+const Mistake kTooManyMicroBatches = {
+    "TooManyMicroBatches",
+    {"--config", "small.yaml", "--set",
+     "model={kind: ffn, vocab_size: null, context: null, hidden: 65536, ffn: 4, layers: 1}",
+     "--set", "train.global_batch=400000"},
+    2,
+    {"a rank needs", "data ", "What would fit: a smaller train.global_batch (now 400000)"}};
+
+INSTANTIATE_TEST_SUITE_P(Memory, Refuses,
+                         testing::Values(kTooLarge, kTooLargeBatch, kTooManyMicroBatches),
                          [](const auto& instance) { return instance.param.name; });
 
 TEST(Launch, RefusesADryRunOfWhatDoesNotFit) {

@@ -57,8 +57,8 @@ StepBenchmark benchmark_step(Session& session, const Config& config, DataSource&
   Arena measured;
   const TrainState sizes(config, rank.layout, rank.precision, rows, measured);
   agree(*rank.control, [&] {
-    check_memory(config, rank.layout, rank.precision, measured, session.hosts().ranks_here,
-                 available_memory());
+    check_memory(config, rank.layout, rank.precision, {measured, source.buffer_bytes()},
+                 session.hosts().ranks_here, available_memory());
   });
   Arena arena(*rank.device, measured);
   TrainState state(config, rank.layout, rank.precision, rows, arena);

@@ -125,6 +125,12 @@ const MicroBatch& NoiseSource::fetch_evaluation(std::int64_t) {
   throw InternalError("nothing is held out of generated samples");
 }
 
+std::size_t NoiseSource::buffer_bytes() const {
+  const std::size_t row =
+      2 * static_cast<std::size_t>(hidden_) * size_of(storage_) + sizeof(std::int64_t);
+  return buffers_.size() * static_cast<std::size_t>(rows_) * row;
+}
+
 std::string NoiseSource::describe() const {
   return "normal(0, 1) input and expected output of " + std::to_string(hidden_) +
          " values, a new sample of " + std::to_string(seq_len_) + " positions each time";

@@ -23,6 +23,7 @@ class NoiseSource final : public DataSource {
   /// Nothing is held out: every sample is new.
   std::int64_t evaluation_batches() const override { return 0; }
   const MicroBatch& fetch_evaluation(std::int64_t index) override;
+  std::size_t buffer_bytes() const override;
   std::string describe() const override;
 
  private:

@@ -41,6 +41,10 @@ class DataSource {
   virtual std::int64_t evaluation_batches() const = 0;
   virtual const MicroBatch& fetch_evaluation(std::int64_t index) = 0;
 
+  /// Host memory that the buffers of a step and an evaluation take once they are used; held against
+  /// the memory there is together with the arena.
+  virtual std::size_t buffer_bytes() const { return 0; }
+
   /// For the start-up table: "text data/kjv.txt: 31102 documents, 4.2 M tokens, 29547 samples".
   virtual std::string describe() const = 0;
 };

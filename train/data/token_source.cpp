@@ -48,6 +48,10 @@ std::span<const MicroBatch> TokenSource::fetch_step(std::int64_t consumed_sample
   return step_;
 }
 
+std::size_t TokenSource::buffer_bytes() const {
+  return buffers_.size() * buffers_.front().bytes() + evaluation_buffer_.bytes();
+}
+
 std::int64_t TokenSource::evaluation_batches() const {
   return evaluation_batches_per_rank(train_, layout_, corpus_->samples(Split::kHeldOut));
 }

@@ -22,6 +22,7 @@ class TokenSource final : public DataSource {
   std::span<const MicroBatch> fetch_step(std::int64_t consumed_samples) override;
   std::int64_t evaluation_batches() const override;
   const MicroBatch& fetch_evaluation(std::int64_t index) override;
+  std::size_t buffer_bytes() const override;
   std::string describe() const override { return corpus_->describe(); }
 
  private:
