@@ -10,19 +10,25 @@
 namespace tandem::cpu {
 namespace {
 
-/// oneDNN takes its thread count from the calling thread's OpenMP setting, which belongs to whoever
-/// called us: set for one call, then put back.
+/// oneDNN takes its thread count from the calling thread's OpenMP settings, which belong to whoever
+/// called us: set for one call, then put back. It leaves out the work of threads it counted on and
+/// did not get, so it counts on no more than OMP_THREAD_LIMIT, and OMP_DYNAMIC takes none away.
 class ThreadCount {
  public:
-  explicit ThreadCount(int threads) : before_(omp_get_max_threads()) {
-    omp_set_num_threads(threads);
+  explicit ThreadCount(int threads) : before_(omp_get_max_threads()), dynamic_(omp_get_dynamic()) {
+    omp_set_dynamic(0);
+    omp_set_num_threads(std::min(threads, omp_get_thread_limit()));
   }
   ThreadCount(const ThreadCount&) = delete;
   ThreadCount& operator=(const ThreadCount&) = delete;
-  ~ThreadCount() { omp_set_num_threads(before_); }
+  ~ThreadCount() {
+    omp_set_num_threads(before_);
+    omp_set_dynamic(dynamic_);
+  }
 
  private:
   int before_;
+  int dynamic_;
 };
 
 dnnl::memory::data_type data_type(DType type) {
