@@ -32,6 +32,7 @@ case "$sanitizer" in
     directory=build-thread
     scripts/build.sh "$directory" -DTANDEM_SANITIZE=thread -DTANDEM_CUDA=OFF
     export OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1
+    export TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan.supp ${TSAN_OPTIONS:-}"
     selection=(-LE mpi)
     # Kernels with very random address spaces leave no room for ThreadSanitizer's shadow memory.
     if setarch "$(uname -m)" -R true 2>/dev/null; then
