@@ -20,7 +20,6 @@ libspdlog-dev       1.10   logs
 libfmt-dev          9.1    text formatting
 libgtest-dev        1.12   GoogleTest
 libgmock-dev        1.12   GoogleTest matchers
-libbenchmark-dev    1.7    Google Benchmark: micro-benchmarks
 clang-format        14     scripts/check_format.sh
 python3             3.9    test scripts
 python3-torch       1.13   PyTorch: the test that recomputes training with it

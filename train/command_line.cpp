@@ -22,7 +22,7 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
       },
       "");
   CLI::App app(program.purpose, program.name);
-  app.set_version_flag("--version", "tandem 0.1.0");
+  app.set_version_flag("--version", "tandem " TANDEM_VERSION);
   app.option_defaults()->always_capture_default(false);
   app.add_option("--config", line.config,
                  "YAML file; a bare name is also sought in configs/ (see configs/reference.yaml)")

@@ -89,6 +89,13 @@ void check_batch(const Settings& settings, const Config& config) {
             " (remainder " + std::to_string(train.global_batch % slice) + "): write " +
             multiples_near(train.global_batch, slice));
   }
+  constexpr std::int64_t kMaxAccumulation = 1 << 20;
+  if (train.global_batch / slice > kMaxAccumulation) {
+    settings.refuse(config, "train.global_batch",
+                    "makes " + std::to_string(train.global_batch / slice) +
+                        " micro-batches a step: write at most " +
+                        std::to_string(slice * kMaxAccumulation) + ", or raise train.micro_batch");
+  }
   constexpr std::int64_t kMaxRows = INT32_MAX;
   if (train.micro_batch > kMaxRows / config.data.seq_len) {
     settings.refuse(config, "train.micro_batch",

@@ -127,6 +127,7 @@ class Run {
         directory_->write(result, speed);
       }
       console_.step(result, speed);
+      check_finite(result);
       if (result.stop_signal != 0) {
         return result.stop_signal;
       }
@@ -146,6 +147,16 @@ class Run {
       }
     }
     return 0;
+  }
+
+  /// Throws on every rank after the same step.
+  void check_finite(const StepResult& result) const {
+    if (result.non_finite_in_a_row >= config_.train.max_skipped) {
+      throw NonFiniteError(fmt::format(
+          "step {}: loss or gradient norm is not finite, {} steps in a row (train.max_skipped). "
+          "Lower optim.lr, raise optim.schedule.warmup_steps, or check the data.",
+          result.step, result.non_finite_in_a_row));
+    }
   }
 
   StepSpeed speed_of(const StepResult& result, double exposed_seconds) const {

@@ -66,13 +66,7 @@ StepResult Trainer::step(int signal) {
   result.grad_norm = std::sqrt(squared_norm);
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
     result = skip(result, StepOutcome::kNonFinite);
-    if (++non_finite_in_a_row_ >= config_->train.max_skipped) {
-      throw NonFiniteError("step " + std::to_string(step_) +
-                           ": loss or gradient norm is not finite, " +
-                           std::to_string(non_finite_in_a_row_) +
-                           " steps in a row (train.max_skipped). Lower optim.lr, raise "
-                           "optim.schedule.warmup_steps, or check the data.");
-    }
+    result.non_finite_in_a_row = ++non_finite_in_a_row_;
   } else {
     non_finite_in_a_row_ = 0;
     const ProfileRange update_range(rank_->profiler, "optimizer");

@@ -31,10 +31,11 @@ struct StepResult {
   double lr = 0.0;
   std::int64_t tokens = 0;  ///< unmasked, whole job
   std::int64_t consumed_samples = 0;
-  std::int64_t skipped_steps = 0;  ///< in all
-  int stop_signal = 0;             ///< the signal that some rank received; all stop after this step
-  double seconds = 0.0;            ///< this rank's step, data included
-  double data_seconds = 0.0;       ///< of which fetching the micro-batches
+  std::int64_t skipped_steps = 0;        ///< in all
+  std::int64_t non_finite_in_a_row = 0;  ///< this step and those directly before it
+  int stop_signal = 0;        ///< the signal that some rank received; all stop after this step
+  double seconds = 0.0;       ///< this rank's step, data included
+  double data_seconds = 0.0;  ///< of which fetching the micro-batches
 };
 
 struct EvaluationResult {
@@ -49,7 +50,6 @@ class Trainer {
   Trainer(RankContext& rank, const Config& config, TrainState& state, DataSource& source);
 
   /// `signal`: a stop signal that this rank received, 0 for none; it travels with the token count.
-  /// Throws NonFiniteError, on every rank, after max_skipped non-finite steps in a row.
   StepResult step(int signal = 0);
   /// Token-weighted mean loss over the whole held-out part. Dropout is off. `signal` is asked
   /// before each batch: where some rank has one, all stop there.

@@ -8,7 +8,6 @@
 
 #include "optim/schedule.h"
 #include "tests/train/training.h"
-#include "train/launch.h"
 
 namespace tandem::test {
 namespace {
@@ -102,30 +101,13 @@ TEST(NonFinite, SkippedStepsMoveNeitherScheduleNorAdam) {  // B81
   EXPECT_EQ(t.weights, train(config, poisoned(3, {})).weights);
 }
 
-TEST(NonFinite, TooManyInARowEndTheRunOnEveryRank) {
-  Config config = poisoned_config();
-  config.train.max_skipped = 3;
-  const auto thrown = run_local_world(4, {.timeout_s = 30}, [&](World& world) {
-    const auto host = make_reference_device(1);
-    Ledger ledger;
-    const auto control = world.make_group("control", everyone(world), *host, &ledger, nullptr);
-    Session session(world, config, *control, ledger, Logger(world.rank()), one_thread_cpu());
-    RankContext& rank = session.rank();
-    Arena measured;
-    TrainState(config, rank.layout, rank.precision, 64, measured);
-    Arena arena(*rank.device, measured);
-    TrainState state(config, rank.layout, rank.precision, 64, arena);
-    // Step 2 and 3 are bad, 4 is good, 5 to 7 are bad: the count starts again.
-    PoisonedSource source(rank.layout, config.train.global_batch, {2, 3, 5, 6, 7});
-    Trainer trainer(rank, config, state, source);
-    for (int i = 0; i < 6; ++i) {
-      trainer.step();
-    }
-    EXPECT_THROW(trainer.step(), NonFiniteError) << "on rank " << world.rank();
-  });
-  for (const auto& error : thrown) {
-    EXPECT_EQ(text_of(error), "");
+TEST(NonFinite, StepsInARowAreCountedAnewAfterAGoodOne) {
+  const Training t = train(poisoned_config(), poisoned(7, {2, 3, 5, 6, 7}));
+  std::vector<std::int64_t> counts;
+  for (const StepResult& step : t.steps) {
+    counts.push_back(step.non_finite_in_a_row);
   }
+  EXPECT_EQ(counts, (std::vector<std::int64_t>{0, 1, 2, 0, 1, 2, 3}));
 }
 
 }  // namespace
