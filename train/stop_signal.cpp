@@ -1,5 +1,6 @@
 #include "train/stop_signal.h"
 
+#include <atomic>
 #include <csignal>
 #include <initializer_list>
 
@@ -7,7 +8,9 @@ namespace tandem {
 
 namespace {
 
-volatile std::sig_atomic_t arrived = 0;
+// Set in whichever thread the signal interrupts, read by ranks in threads of their own.
+std::atomic<int> arrived = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a handler may not wait for a lock");
 
 void remember(int signal) { arrived = signal; }
 
