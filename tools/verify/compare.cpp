@@ -133,6 +133,10 @@ std::vector<Row> compare_real(const RealRuns& runs, DType storage) {
                              runs.layout.initial.at(parameter.name),
                              runs.reference.initial.at(parameter.name)));
   }
+  for (const std::string& name : runs.layout.unequal_initial) {
+    rows.push_back({"real", 0, "initial copies of " + name, 1.0, 0.0,
+                    std::numeric_limits<double>::max(), false});
+  }
   rows.push_back(
       exact_row("real", 1, "rows of the step", runs.layout.row_keys, runs.reference.row_keys));
   rows.push_back(exact_row("real", 1, "token counts", runs.layout.tokens, runs.reference.tokens));

@@ -283,6 +283,15 @@ std::string diagnose(const std::vector<Row>& rows, const Outcome& layout, const 
           where(spec, layout.initial.at(spec.name), truth.initial.at(spec.name), config));
     }
   }
+  for (const ParameterSpec& spec : layout.parameters) {
+    if (failed.count("initial copies of " + spec.name) > 0) {
+      return fmt::format(
+          "initial {} is not the same on every rank that holds it: weights must be drawn from "
+          "global "
+          "indices and one seed",
+          spec.name);
+    }
+  }
   if (failed.count("rows of the step") > 0) {
     return diagnose_rows(layout, truth);
   }
@@ -349,6 +358,10 @@ std::string diagnose(const std::vector<Row>& rows, const Outcome& layout, const 
              " differ between ranks that should hold the same bits: check the reduction over data "
              "ranks, and that the clip factor and the update are the same on every rank";
     }
+  }
+  if (failed.count("loss") == 0 && failed.count("gradient norm") > 0) {
+    return "all of step 1 is right and so are later losses, but not the gradients of a later step: "
+           "check that the first micro-batch overwrites what the step before left";
   }
   return diagnose_update(failed, layout, truth);
 }

@@ -163,6 +163,7 @@ Outcome run_layout(World& world, const Config& config, const RunPlan& plan,
     outcome.parameters.push_back(parameter.spec());
   }
   outcome.initial = gather_all(rank, state, &Parameter::master);
+  outcome.unequal_initial = unequal_copies(rank, state);
   for (int i = 0; i < plan.steps; ++i) {
     const StepResult step = trainer.step();
     outcome.losses.push_back(step.loss);

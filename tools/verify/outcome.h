@@ -26,8 +26,8 @@ struct Outcome {
   std::vector<double> losses, grad_norms;
   std::vector<double> tokens;
   std::vector<ParameterSpec> parameters;  ///< in order of use: backward goes the other way
-  /// Parameters of which two ranks that should hold the same bits did not.
-  std::vector<std::string> unequal_copies;
+  /// Parameters of which two ranks that should hold the same bits did not: at first, at last.
+  std::vector<std::string> unequal_initial, unequal_copies;
 
   // Of step 1, for the diagnosis; see probe.h.
   std::vector<double> row_keys;  ///< of all rows with a target, sorted
