@@ -58,12 +58,19 @@ void first_rank_only(const InterceptedCall& call) {
     std::copy(own.begin(), own.end(), call.output.data);
   }
 }
-/// The last part of a tensor keeps what it held.
+/// The last column of rows keeps what it held, or the last part of what has none.
 void cut_short(const InterceptedCall& call) {
   const auto own = bytes_of(call.output);
   call.forward();
-  const auto kept = static_cast<std::ptrdiff_t>(own.size() / 8 / 64 * 64);
-  std::copy(own.end() - kept, own.end(), call.output.data + own.size() - kept);
+  const bool rows = call.output.rank() == 2;
+  const std::size_t row =
+      rows ? call.output.bytes() /
+                 std::max<std::size_t>(1, static_cast<std::size_t>(call.output.dim(0)))
+           : own.size();
+  const std::size_t kept = rows ? size_of(call.output.dtype) : own.size() / 8 / 64 * 64;
+  for (std::size_t end = row; row > 0 && end <= own.size(); end += row) {
+    std::copy_n(own.data() + end - kept, kept, call.output.data + end - kept);
+  }
 }
 void clear(const InterceptedCall& call) {
   call.forward();
@@ -105,7 +112,7 @@ std::vector<Fault> communication_faults() {
        at("head f.backward", leave_out)},
       {"f's all-reduce twice", plain, {"f of layers.1", f}, at("layers.1 f.backward", twice)},
       {"f's all-reduce a mean", wide, {"f of layers.1", f}, at("layers.1 f.backward", mean)},
-      {"f's all-reduce without its last elements",
+      {"f's all-reduce without its last column",
        plain,
        {"f of layers.0", f},
        at("layers.0 f.backward", cut_short)},
@@ -123,7 +130,7 @@ std::vector<Fault> communication_faults() {
        plain,
        {"g of layers.0", g},
        at("layers.0 g.forward", first_rank_only)},
-      {"g without its last elements",
+      {"g without its last column",
        plain,
        {"g of layers.1", g},
        at("layers.1 g.forward", cut_short)},

@@ -177,7 +177,7 @@ Config fault_config() {
   config.threads = 1;
   config.parallel = {.tp = 2, .dp = 2};
   config.model = {.vocab_size = 49, .context = 4, .hidden = 16, .ffn = 32, .layers = 2};
-  config.data = {.format = DataFormat::kSynthetic, .seq_len = 16, .valid_fraction = 0.0};
+  config.data = {.format = DataFormat::kSynthetic, .seq_len = 48, .valid_fraction = 0.0};
   config.train = {
       .steps = 2, .micro_batch = 2, .global_batch = 8, .clip_grad_norm = 0.05, .eval_every = 0};
   config.optim.lr = 1e-2;

@@ -106,7 +106,7 @@ std::vector<Fault> update_faults() {
                   args.grad_scale *= layout.tp_rank() == 1 ? 1.25 : 1.0;
                   return args;
                 }),
-      sgd_fault("momentum lost between steps", {"optimizer's update", "state"},
+      sgd_fault("momentum lost between steps", {"optimizer's update of a later step", "state"},
                 [](Sgd args, const Layout&) {
                   args.momentum = 0.0;
                   return args;

@@ -85,6 +85,9 @@ void visit_values(const Outcome& a, const Outcome& b, const ValueVisitor& visit)
     const std::string& name = parameter.name;
     visit(1, "local gradient " + name, a.local_gradients.at(name), b.local_gradients.at(name),
           true);
+    if (steps > 1) {
+      visit(1, "first weight " + name, a.first_weights.at(name), b.first_weights.at(name), true);
+    }
   }
 }
 

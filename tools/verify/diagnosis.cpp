@@ -226,40 +226,51 @@ std::string reduction_of(const ParameterSpec& spec, const std::set<std::string>&
       vector ? "vectors" : spec.block);
 }
 
-/// The weights are wrong though gradients and norm are right.
-std::string diagnose_update(const std::set<std::string>& failed, const Outcome& layout,
-                            const Outcome& truth) {
+/// The update of step 1 is wrong though gradients and norm are right. `kind` names its rows.
+std::string diagnose_update(const std::set<std::string>& failed, const std::string& kind,
+                            const Outcome& layout, const Outcome& truth) {
+  const bool first = kind == "first weight ";
   bool matrices = false, vectors = false;
-  std::string first;
+  std::string name;
   for (const ParameterSpec& spec : layout.parameters) {
-    if (failed.count("weight " + spec.name) > 0) {
+    if (failed.count(kind + spec.name) > 0) {
       (spec.shape.rank() > 1 ? matrices : vectors) = true;
-      first = first.empty() ? spec.name : first;
+      name = name.empty() ? spec.name : name;
     }
   }
-  if (first.empty()) {
-    return "all of step 1 is right, a later step is not: check what goes from step to step "
-           "(samples, dropout's update number, optimizer state)";
-  }
-  std::vector<double> moved = layout.weights.at(first);
-  std::vector<double> expected = truth.weights.at(first);
+  std::vector<double> moved = (first ? layout.first_weights : layout.weights).at(name);
+  std::vector<double> expected = (first ? truth.first_weights : truth.weights).at(name);
   for (std::size_t i = 0; i < moved.size(); ++i) {
-    moved[i] -= truth.initial.at(first)[i];
-    expected[i] -= truth.initial.at(first)[i];
+    moved[i] -= truth.initial.at(name)[i];
+    expected[i] -= truth.initial.at(name)[i];
   }
-  const Factor factor = factor_between(moved, expected);
   return fmt::format(
-      "the optimizer's update of {} is wrong (weight {} moved {:.5g}x as far) though gradients and "
+      "the optimizer's update of {} is wrong (weight {} moved {:.6g}x as far) though gradients and "
       "norm are right: check {}",
       matrices && vectors ? "all parameters"
       : vectors           ? "vectors alone"
                           : "matrices alone",
-      first, factor.value,
+      name, factor_between(moved, expected).value,
       matrices && vectors
           ? "the clip factor, the schedule's index, bias correction, and eps outside "
             "the root"
       : vectors ? "weight decay, which must not touch biases and norm weights"
                 : "weight decay, which is decoupled and of matrices only");
+}
+
+/// All of step 1 is right, its update too.
+std::string diagnose_later_step(const std::set<std::string>& failed) {
+  if (failed.count("loss") > 0) {
+    return "all of step 1 is right, and the loss of a later step is not: check what goes from step "
+           "to step (samples, dropout's update number, stored weights)";
+  }
+  if (failed.count("gradient norm") > 0) {
+    return "all of step 1 is right, and the gradients of a later step are not: check that the "
+           "first "
+           "micro-batch overwrites what the step before left";
+  }
+  return "all of step 1 is right, and so are later losses and gradients: check the optimizer's "
+         "update of a later step (its state, update number, schedule)";
 }
 
 }  // namespace
@@ -359,11 +370,11 @@ std::string diagnose(const std::vector<Row>& rows, const Outcome& layout, const 
              "ranks, and that the clip factor and the update are the same on every rank";
     }
   }
-  if (failed.count("loss") == 0 && failed.count("gradient norm") > 0) {
-    return "all of step 1 is right and so are later losses, but not the gradients of a later step: "
-           "check that the first micro-batch overwrites what the step before left";
-  }
-  return diagnose_update(failed, layout, truth);
+  const std::string kind = layout.first_weights.empty() ? "weight " : "first weight ";
+  const bool update_failed =
+      std::any_of(layout.parameters.begin(), layout.parameters.end(),
+                  [&](const auto& spec) { return failed.count(kind + spec.name) > 0; });
+  return update_failed ? diagnose_update(failed, kind, layout, truth) : diagnose_later_step(failed);
 }
 
 }  // namespace tandem::verify

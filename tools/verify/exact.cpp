@@ -70,11 +70,12 @@ std::vector<std::int64_t> token_counts(std::int64_t batches) {
   return counts;
 }
 
-/// Rows [first, first + count) of the step's kTokens rows, as one micro-batch.
+/// Rows [first, first + count) of the step's kTokens rows, as one micro-batch. Padded no further
+/// than to a multiple of tp, so that under sequence parallelism every rank has rows that count.
 class ExactRows {
  public:
   ExactRows(const Config& config, std::int64_t first, std::int64_t count, bool absolute)
-      : rows_((count + row_multiple(config) - 1) / row_multiple(config) * row_multiple(config)) {
+      : rows_((count + config.parallel.tp - 1) / config.parallel.tp * config.parallel.tp) {
     const std::int64_t context = config.model.context;
     const std::int64_t hidden = config.model.hidden;
     const bool language_model = config.model.kind == ModelKind::kMlpLm;

@@ -172,6 +172,9 @@ Outcome run_layout(World& world, const Config& config, const RunPlan& plan,
     if (i == 0) {
       outcome.gradients = gather_all(rank, state, &Parameter::main_grad);
       probe.gather(rank, outcome);
+      if (plan.steps > 1) {
+        outcome.first_weights = gather_all(rank, state, &Parameter::master);
+      }
     }
   }
   outcome.weights = gather_all(rank, state, &Parameter::master);

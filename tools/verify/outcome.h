@@ -38,6 +38,7 @@ struct Outcome {
   std::set<std::string> unequal_activations;
   /// Main gradients before any reduction, added up over the ranks here.
   WholeTensors local_gradients;
+  WholeTensors first_weights;  ///< masters after step 1, where more follow
 };
 
 struct RunPlan {

@@ -20,7 +20,7 @@ struct Proof {
   std::string diagnosis;  ///< empty if it passes
 };
 
-/// Collective over `world`; the same on every rank.
+/// Collective over `world`. Rank 0 gets all of it, the others `pass` alone.
 Proof prove(World& world, const Config& config, const RunPlan& plan,
             const Decorators& under_test = {});
 

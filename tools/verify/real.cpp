@@ -30,8 +30,9 @@ double matmul_parameters(const Config& config) {
 /// Visits all numbers of an outcome that the ranks of a layout must share.
 template <typename Visit>
 void visit_numbers(Outcome& outcome, Visit&& visit) {
-  for (WholeTensors* tensors : {&outcome.initial, &outcome.gradients, &outcome.weights,
-                                &outcome.activations, &outcome.local_gradients}) {
+  for (WholeTensors* tensors :
+       {&outcome.initial, &outcome.gradients, &outcome.weights, &outcome.activations,
+        &outcome.local_gradients, &outcome.first_weights}) {
     for (auto& [name, values] : *tensors) {
       visit(values);
     }
@@ -98,6 +99,10 @@ RealRuns run_real(World& world, const Config& config, const RunPlan& plan,
                           : run_one_rank(config, 1, row_fault(watched, i - 1 - kVariants));
   };
   const int own = world.rank();
+  if (own != 0) {  // rank 0 compares; others need the names alone
+    visit_numbers(runs.layout,
+                  [](std::vector<double>& values) { std::vector<double>().swap(values); });
+  }
   Outcome first = own < kRuns ? perform(own) : runs.layout;
   runs.reference = own == 0 ? std::move(first) : runs.layout;  // the names to receive under
   const std::unique_ptr<Device> host = make_reference_device(1);

@@ -14,7 +14,7 @@ inline constexpr int kVariants = 8;
 /// says what was cut, or nothing.
 Config cut_config(const Config& config, std::string& cut);
 
-/// Collective over `world`: the one-rank runs are shared out among the ranks. Every rank gets all.
+/// Collective over `world`: the one-rank runs are dealt out to the ranks. Complete on rank 0 alone.
 RealRuns run_real(World& world, const Config& config, const RunPlan& plan,
                   const Decorators& under_test = {});
 

@@ -162,12 +162,15 @@ Outcome run_variant(const Config& config, int index, const RunPlan& plan) {
       }
     }
   };
-  Outcome outcome = run_one_rank(config, 1 + index % 2, permuted);
+  const std::int64_t accumulation =
+      std::min<std::int64_t>(1 + index % 2, config.train.global_batch);
+  Outcome outcome = run_one_rank(config, accumulation, permuted);
   restore(outcome.initial, shape, order);
   restore(outcome.gradients, shape, order);
   restore(outcome.weights, shape, order);
   restore(outcome.activations, shape, order);
   restore(outcome.local_gradients, shape, order);
+  restore(outcome.first_weights, shape, order);
   return outcome;
 }
 
