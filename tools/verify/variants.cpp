@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/philox.h"
+#include "tools/verify/split_sums.h"
 
 namespace tandem::verify {
 
@@ -149,7 +150,14 @@ Outcome run_variant(const Config& config, int index, const RunPlan& plan) {
                                    : make_data_source(one, layout, {.storage = storage});
     return permute_rows(std::move(source), seed << 32);
   };
+  const TrainState* built = nullptr;
+  if (config.parallel.tp > 1) {
+    permuted.decorate_device = [&](Device& device) {
+      return make_split_sums(device, config.parallel.tp, [&built] { return built; });
+    };
+  }
   permuted.prepare = [&](RankContext& rank, TrainState& state) {
+    built = &state;
     if (plan.prepare) {
       plan.prepare(rank, state);
     }

@@ -1,5 +1,6 @@
 // Runs of one rank that differ only in the order of their sums: rows of a micro-batch permuted,
-// units of the feed-forward layers permuted, accumulation 1 or 2. In exact arithmetic all of them
+// units of the feed-forward layers permuted, accumulation 1 or 2, and made in as many parts as the
+// layout makes them in. In exact arithmetic all of them
 // are one run, so their distance from the double-precision reference is what rounding alone does.
 #pragma once
 
