@@ -40,6 +40,9 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
   if (program.has_full) {
     app.add_flag("--full", line.full, "do not cut the batch to what takes seconds");
   }
+  if (program.has_grid) {
+    app.add_flag("--grid", line.grid, "prove every layout of as many ranks, one line each");
+  }
   if (program.has_dry_run) {
     app.add_flag("--dry-run", line.dry_run, "print the start-up table and stop");
   }

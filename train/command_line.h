@@ -15,7 +15,8 @@ struct CommandLine {
   std::optional<std::int64_t> steps;   ///< train: the absolute last step
   bool dry_run = false;                ///< train: start-up table, then exit
   bool full = false;                   ///< verify: do not cut the batch
-  std::string mode;                    ///< bench: what to measure
+  bool grid = false;
+  std::string mode;  ///< bench: what to measure
 };
 
 /// What a program's --help says and which options it has beside --config and --set.
@@ -26,6 +27,7 @@ struct ProgramDescription {
   bool has_steps = false;
   bool has_dry_run = false;
   bool has_full = false;
+  bool has_grid = false;
   bool has_json = false;
   std::vector<std::string> modes;  ///< subcommands; one of them is required
 };

@@ -152,7 +152,7 @@ std::string maker_of(const std::string& name, const Config& config) {
       {"d_y",
        "the loss's backward, and the token weighting: every token's seed is 1 / N, N being the "
        "tokens of the whole step"},
-      {"d_input partial sums", "the head's input-gradient matmul (backward_input)"},
+      {"head d_input partial sums", "the head's input-gradient matmul (backward_input)"},
       {"d_residual", "the norm's backward (norm_backward), with the residual's gradient added"},
       {"d_branch", "dropout's backward: the forward's mask and 1 / (1 - p)"},
       {"d_activated", "fc2's input-gradient matmul (RowParallelLinear::backward_input)"},
@@ -162,8 +162,8 @@ std::string maker_of(const std::string& name, const Config& config) {
   };
   const auto whole = kKernels.find(name);
   const auto maker = whole != kKernels.end() ? whole : kKernels.find(what);
-  return (maker != kKernels.end() ? maker->second : name) +
-         (whole == kKernels.end() ? " of " + block : "");
+  ensure(maker != kKernels.end(), "an activation that the diagnosis has no words for");
+  return (whole == kKernels.end() ? "in " + block + ", " : "") + maker->second;
 }
 
 /// Which tensor-parallel ranks' columns of an activation are off, where it is cut by columns.
@@ -318,7 +318,7 @@ std::string diagnose(const std::vector<Row>& rows, const Outcome& layout, const 
       const auto& own = layout.activations.at(name);
       const auto& expected = truth.activations.at(name);
       return fmt::format(
-          "{} is {}{}, and everything before it is right: check {}", name,
+          "{}: {}{}; everything before it is right. Check {}", name,
           own == expected ? "right on the first tensor-parallel rank only"
                           : how(own, expected, where_columns(name, own, expected, config), config),
           layout.unequal_activations.count(name) > 0 && own != expected
@@ -336,9 +336,9 @@ std::string diagnose(const std::vector<Row>& rows, const Outcome& layout, const 
       const auto& own = (local ? layout.local_gradients : layout.gradients).at(spec->name);
       const auto& expected = (local ? truth.local_gradients : truth.gradients).at(spec->name);
       return fmt::format(
-          "{}{} is {}{}: check {}", kind, spec->name,
+          "{}{}: {}{}. Check {}", kind, spec->name,
           how(own, expected, where(*spec, own, expected, config), config),
-          local ? ", though what it is made of is right" : ", though each rank's own part is right",
+          local ? "; what it is made of is right" : "; each rank's own part is right",
           local ? "its backward_weight, and its accumulation over micro-batches (the first "
                   "overwrites, later ones add)"
                 : reduction_of(*spec, failed, layout, config));

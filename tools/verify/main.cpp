@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "tools/verify/faults.h"
+#include "tools/verify/grid.h"
 #include "tools/verify/proof.h"
 #include "tools/verify/real.h"
 #include "train/launch.h"
@@ -138,6 +139,58 @@ class VerifyJob : public Job {
   std::vector<Row> rows_;
 };
 
+class GridJob : public Job {
+ public:
+  GridJob(const CommandLine& line, const Config& config, const Layout& layout)
+      : steps_(static_cast<int>(line.steps.value_or(2))), points_(grid_of(config)) {
+    for (GridPoint& point : points_) {
+      std::string cut;
+      point.config.train.eval_every = 0;
+      point.config = line.full ? point.config : cut_config(point.config, cut);
+    }
+    make_data_source(config, layout);  // throws what is wrong with the data
+  }
+
+  int run(Session& session) override {
+    const bool speaks = session.rank().layout.rank == 0;
+    session.world().set_timeout(3600);
+    int failed = 0;
+    int proved = 0;
+    for (const GridPoint& point : points_) {
+      std::string verdict = "not possible: " + point.skipped;
+      if (point.skipped.empty()) {
+        const Proof proof = prove(session.world(), point.config, {.steps = steps_});
+        verdict = proof.pass ? "proved" : "NOT proved. " + proof.diagnosis;
+        ++(proof.pass ? proved : failed);
+      }
+      if (speaks) {
+        fmt::print("{:<52} {}\n", point.name, verdict);
+        std::fflush(stdout);
+      }
+    }
+    if (speaks) {
+      fmt::print("{} proved, {} not proved, {} not possible\n", proved, failed,
+                 std::ssize(points_) - proved - failed);
+      std::fflush(stdout);
+    }
+    return static_cast<int>(failed == 0 ? ExitCode::kDone : ExitCode::kCheckFailed);
+  }
+
+ private:
+  int steps_;
+  std::vector<GridPoint> points_;
+};
+
+std::unique_ptr<Job> prepare(const CommandLine& line, const Config& config, const Layout& layout) {
+  if (line.grid) {
+    if (!line.json.empty()) {
+      throw ConfigError("--json goes with one layout, not with --grid: leave one of them out");
+    }
+    return std::make_unique<GridJob>(line, config, layout);
+  }
+  return std::make_unique<VerifyJob>(line, config, layout);
+}
+
 }  // namespace
 }  // namespace tandem::verify
 
@@ -153,10 +206,8 @@ int main(int argc, char** argv) {
                                     "parallel.dp=1   (4 ranks as threads)"},
                        .has_steps = true,
                        .has_full = true,
+                       .has_grid = true,
                        .has_json = true},
-       .prepare =
-           [](const CommandLine& line, const Config& config, const Layout& layout) {
-             return std::make_unique<verify::VerifyJob>(line, config, layout);
-           }},
+       .prepare = verify::prepare},
       argc, argv);
 }
