@@ -35,7 +35,7 @@ YAML
   code=0; "$verify" --config "$folder/run.yaml" --steps $((1 + RANDOM % 3)) >"$folder/out" 2>&1 || code=$?
   if [ "$code" -ne 0 ]; then
     refused=$((refused + 1))
-    echo "run $i: exit $code"; cat "$folder/run.yaml"; grep -E "FAILS|NOT|error" -A1 "$folder/out" | head -20
+    echo "run $i: exit $code"; cat "$folder/run.yaml"; grep -E "FAILS|NOT|error" -A1 "$folder/out" | head -20 || true
   fi
 done
 echo "$refused of $runs refused"
