@@ -70,10 +70,19 @@ Config large_config(PrecisionChoice precision) {
 
 int requests_after_the_first_step(const Config& config) {
   large_requests = 0;
-  train(config,
-        {.steps = 12,
-         .after_step = [](const StepResult& step) { counting = step.step >= 1 && step.step < 12; },
-         .observe = false});
+  std::atomic<int> through_the_first{0};
+  train(config, {.steps = 12,
+                 .after_step =
+                     [&](const StepResult& step) {
+                       // Ranks wait for each other behind this: the last one to come starts it.
+                       if (step.step == 1 && ++through_the_first == config.world()) {
+                         counting = true;
+                       }
+                       if (step.step == 12) {
+                         counting = false;
+                       }
+                     },
+                 .observe = false});
   EXPECT_FALSE(counting);
   return large_requests;
 }
