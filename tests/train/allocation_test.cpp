@@ -119,10 +119,13 @@ double process_memory(const std::string& field) {
 
 TEST(Memory, PeakIsWhatTheArenasTableSays) {
   Config config = small_config();
-  config.model = {.vocab_size = 256, .context = 8, .hidden = 512, .ffn = 2048, .layers = 4};
+  config.model = {.vocab_size = 256, .context = 8, .hidden = 768, .ffn = 3072, .layers = 4};
   config.data.seq_len = 256;
+  config.train.global_batch = 4;
   config = with_layout(config, 1, 1, 4);
-  train(with_layout(small_config(), 1, 1, 1), {.observe = false});  // libraries and their threads
+  Config shallow = config;  // the libraries' own buffers, for matrices of these sizes
+  shallow.model.layers = 1;
+  train(shallow, {.observe = false});
   Arena measured;
   TrainState(config, {}, precision_of(config, DeviceKind::kCpu), max_rows(config), measured);
   const double before = process_memory("VmRSS");
