@@ -18,8 +18,11 @@ cmake -G Ninja -B build-mutate/build -S "$tree" -DTANDEM_CUDA=OFF >/dev/null
 python3 - "$tree" build-mutate/build build-mutate/results.tsv "$@" <<'PYTHON'
 import argparse, glob, os, random, re, subprocess, sys, time
 
-TESTS = ["parallel_layout_test", "parallel_parameter_test", "optim_test", "layers_test",
-         "network_test", "trainer_test", "parallel_local_test", "parallel_local_failure_test"]
+# Quickest first; of programs that run under mpirun, on how many ranks.
+TESTS = ["parallel_layout_test", "parallel_parameter_test", "optim_test", "layers_test", "network_test",
+         "parallel_local_test", "parallel_local_failure_test", "parallel_mpi_test", "mpi_layout_test",
+         "allocation_test", "verify_test", "trainer_test"]
+RANKS = {"parallel_mpi_test": 3, "mpi_layout_test": 4}
 
 # (what, pattern, replacement): one match is replaced.
 OPERATORS = [
@@ -71,7 +74,7 @@ def main():
     options = parser.parse_args(sys.argv[4:])
     files = options.files or sorted(
         os.path.relpath(f, tree) for room in ("parallel", "layers", "optim")
-        for f in glob.glob(f"{tree}/{room}/**/*.cpp", recursive=True) if "/mpi/" not in f)
+        for f in glob.glob(f"{tree}/{room}/**/*.cpp", recursive=True))
     every = [(f, m) for f in files for m in mutations(f"{tree}/{f}")]
     random.Random(options.seed).shuffle(every)
 
@@ -81,8 +84,9 @@ def main():
     def killer():
         for test in TESTS:
             try:
-                run = subprocess.run([f"{build}/tests/{test}", "--gtest_brief=1",
-                                      "--gtest_fail_fast"], capture_output=True, timeout=120)
+                start = ["scripts/mpirun.sh", str(RANKS[test])] if test in RANKS else []
+                run = subprocess.run(start + [f"{build}/tests/{test}", "--gtest_brief=1",
+                                              "--gtest_fail_fast"], capture_output=True, timeout=120)
                 if run.returncode != 0:
                     return test
             except subprocess.TimeoutExpired:
