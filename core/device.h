@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -212,6 +213,13 @@ class Device {
   /// 64-byte aligned, zero-filled memory; throws InternalError with the size if there is none.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void deallocate(void* memory) noexcept = 0;
+  /// Whether the host may touch what allocate() gives. Where it may not, values reach it by copy().
+  virtual bool host_memory() const { return true; }
+  /// Bytes that allocate() can still give, where the memory is not the host's.
+  virtual std::size_t free_memory() const { return std::numeric_limits<std::size_t>::max(); }
+  /// Memory of the host that copy() reaches at full speed (pinned, where that means anything).
+  virtual void* allocate_staging(std::size_t bytes);
+  virtual void deallocate_staging(void* memory) noexcept;
   virtual std::unique_ptr<Stream> make_stream(const std::string& name) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
 

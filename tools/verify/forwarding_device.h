@@ -18,6 +18,10 @@ class ForwardingDevice : public Device {
   std::string describe() const override { return inner_->describe(); }
   void* allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
   void deallocate(void* memory) noexcept override { inner_->deallocate(memory); }
+  bool host_memory() const override { return inner_->host_memory(); }
+  std::size_t free_memory() const override { return inner_->free_memory(); }
+  void* allocate_staging(std::size_t bytes) override { return inner_->allocate_staging(bytes); }
+  void deallocate_staging(void* memory) noexcept override { inner_->deallocate_staging(memory); }
   std::unique_ptr<Stream> make_stream(const std::string& name) override {
     return inner_->make_stream(name);
   }
