@@ -26,20 +26,18 @@ class DeviceMatrix {
       : device_(device),
         tensor(device.allocate(static_cast<std::size_t>(rows * columns) * size_of(dtype)), dtype,
                {rows, columns}) {
-    std::vector<float> host(static_cast<std::size_t>(rows * columns));
-    for (std::size_t i = 0; i < host.size(); i += 4) {
-      const PhiloxBlock draws = philox_draw(1, RandomUse::kSynthetic, 0, i / 4);
-      for (std::size_t j = 0; j < 4 && i + j < host.size(); ++j) {
-        host[i + j] = static_cast<float>(draws.x[j]) * 0x1p-31f - 1.0f;
+    visit_floating(dtype, [&](auto type) {
+      std::vector<decltype(type)> host(static_cast<std::size_t>(rows * columns));
+      for (std::size_t i = 0; i < host.size(); i += 4) {
+        const PhiloxBlock draws = philox_draw(1, RandomUse::kSynthetic, 0, i / 4);
+        for (std::size_t j = 0; j < 4 && i + j < host.size(); ++j) {
+          host[i + j] =
+              static_cast<decltype(type)>(static_cast<float>(draws.x[j]) * 0x1p-31f - 1.0f);
+        }
       }
-    }
-    const Tensor from(host.data(), DType::kF32, {rows, columns});
-    if (dtype == DType::kF32) {
-      device.copy(stream, from, tensor);
-    } else {
-      device.cast(stream, from, tensor);
-    }
-    stream.synchronize();
+      device.copy(stream, Tensor(host.data(), dtype, {rows, columns}), tensor);
+      stream.synchronize();
+    });
   }
   ~DeviceMatrix() { device_.deallocate(tensor.data); }
   DeviceMatrix(const DeviceMatrix&) = delete;

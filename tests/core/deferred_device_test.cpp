@@ -100,20 +100,59 @@ TEST(DeferredDevice, WhatAKernelThrowsSurfacesOnceAtSynchronize) {
   stream->synchronize();
 }
 
+/// A 64 x 64 matrix in the device's memory.
+class OnDevice {
+ public:
+  explicit OnDevice(Device& device)
+      : device_(&device), tensor(device.allocate(64 * 64 * sizeof(float)), DType::kF32, {64, 64}) {}
+  ~OnDevice() { device_->deallocate(tensor.data); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  Device* device_;
+
+ public:
+  const Tensor tensor;
+};
+
 TEST(DeferredDevice, KernelsOfTwoStreamsAtOnceDoNotDisturbEachOther) {
   const auto device = make_deferred_device(1, 1);
   const auto one = device->make_stream("a"), two = device->make_stream("b");
-  std::vector<float> a(64 * 64), b(64 * 64, 1.0f), c(64 * 64), d(64 * 64);
-  std::iota(a.begin(), a.end(), 0.0f);
-  const auto matrix = [](std::vector<float>& v) { return Tensor::of<float>(v, {64, 64}); };
+  const auto uploaded = device->make_event();
+  const OnDevice a(*device), b(*device), c(*device), d(*device);
+  std::vector<float> up(64 * 64), ones(64 * 64, 1.0f), first(64 * 64), second(64 * 64);
+  std::iota(up.begin(), up.end(), 0.0f);
+  device->copy(*one, of(up), a.tensor.flat());
+  device->copy(*one, of(ones), b.tensor.flat());
+  one->record(*uploaded);
+  two->wait(*uploaded);
   for (int i = 0; i < 20; ++i) {
-    device->gemm(*one, {.a = matrix(a), .b = matrix(b), .c = matrix(c)});
-    device->gemm(*two, {.a = matrix(a), .b = matrix(b), .c = matrix(d)});
+    device->gemm(*one, {.a = a.tensor, .b = b.tensor, .c = c.tensor});
+    device->gemm(*two, {.a = a.tensor, .b = b.tensor, .c = d.tensor});
   }
+  device->copy(*one, c.tensor.flat(), of(first));
+  device->copy(*two, d.tensor.flat(), of(second));
   one->synchronize();
   two->synchronize();
-  EXPECT_EQ(c, d);
-  EXPECT_EQ(c[0], 63.0f * 64.0f / 2.0f);
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(first[0], 63.0f * 64.0f / 2.0f);
+}
+
+TEST(DeferredDeviceDeathTest, TheHostThatTouchesItsMemoryCrashes) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto device = make_deferred_device(1, 1);
+  const OnDevice matrix(*device);
+  EXPECT_DEATH(static_cast<void>(*static_cast<volatile float*>(matrix.tensor.as<float>())), "");
+}
+
+TEST(DeferredDevice, AKernelRefusesHostMemory) {
+  const auto device = make_deferred_device(1, 1);
+  const auto stream = device->make_stream("a");
+  std::vector<float> host(4, 1.0f);
+  EXPECT_THROW(device->fill_zero(*stream, of(host)), InternalError);
+  EXPECT_THROW(device->reduce_ranks(*stream, {.inputs = {of(host)}, .outputs = {of(host)}}),
+               InternalError);
 }
 
 }  // namespace

@@ -201,8 +201,9 @@ void broadcasts(World& world, Device& device) {
 }
 
 /// Scalars that the host reads, and the ones it makes: no stream to come after.
-void host_scalars(World& world, Device& device) {
-  Rank r(world, device);
+void host_scalars(World& world, Device&) {
+  const auto host = one_thread_cpu();
+  Rank r(world, *host);
   for (int round = 0; round < 50; ++round) {
     double tokens = r.rank + round;
     r.group->all_reduce(Tensor(&tokens, DType::kF64, {1}), {}).wait_host();
@@ -257,13 +258,14 @@ void layout_groups(World& world, Device& device) {
     const auto data_group = world.make_group("dp", layout.dp_group(), device, &ledger, nullptr);
     const auto unused = world.make_group("unused", layout.world_group(), device, &ledger, nullptr);
     for (Communicator* group : {tensor_group.get(), data_group.get()}) {
-      double sum = 1 << r.rank;
-      group->all_reduce(Tensor(&sum, DType::kF64, {1}), r.options()).wait_host();
+      OnDevice<double> sum(device, {1});
+      sum.upload(*r.stream, {static_cast<double>(1 << r.rank)});
+      group->all_reduce(sum.tensor(), r.options()).wait(*r.stream);
       double expected = 0;
       for (const int member : group->ranks()) {
         expected += 1 << member;
       }
-      EXPECT_EQ(sum, expected) << group->name() << " of tp " << tp;
+      EXPECT_EQ(sum.download(*r.stream).front(), expected) << group->name() << " of tp " << tp;
     }
     // A group of one leaves no entry.
     EXPECT_EQ(ledger.calls(), static_cast<std::uint64_t>((tp > 1) + (r.size / tp > 1)));

@@ -35,6 +35,7 @@ class Model {
                  store->allocate(arena, rank.context.precision, 0);
                  return store;
                }),
+        ones_(rank.context, DType::kF32, {16}, 1.0),
         reducer_(*store_, *rank.context.data_parallel, *rank.context.compute) {}
 
   const ParameterStore& store() const { return *store_; }
@@ -48,7 +49,7 @@ class Model {
         rank_->context.device->gemm(
             *rank_->context.compute,
             {.a = scalar(value),
-             .b = ones_->first(gradient.numel()).reshape({1, gradient.numel()}),
+             .b = (*ones_).first(gradient.numel()).reshape({1, gradient.numel()}),
              .c = gradient.reshape({1, gradient.numel()}),
              .write = write});
         reducer_.ready(*parameter);
@@ -70,9 +71,10 @@ class Model {
   }
   /// The value that all gradient elements have.
   double common_gradient() const {
-    const double value = get(store_->parameters().front().main_grad.flat(), 0);
+    const RankContext& rank = rank_->context;
+    const double value = get(*fetch(rank, store_->parameters().front().main_grad), 0);
     for (const Parameter& parameter : store_->parameters()) {
-      for (const double element : values_of(parameter.main_grad)) {
+      for (const double element : values_of(*fetch(rank, parameter.main_grad))) {
         EXPECT_EQ(element, value) << parameter.name();
       }
     }
@@ -83,14 +85,14 @@ class Model {
  private:
   /// [1, 1], alive as long as the model: kernels may run late.
   Tensor scalar(double value) {
-    scalars_.emplace_back(DType::kF32, Shape{1, 1}, value);
+    scalars_.emplace_back(rank_->context, DType::kF32, Shape{1, 1}, value);
     return *scalars_.back();
   }
 
   TestRank* rank_;
   Built<ParameterStore> store_;
-  HostTensor ones_{DType::kF32, {16}, 1.0};
-  std::vector<HostTensor> scalars_;
+  DeviceTensor ones_;
+  std::vector<DeviceTensor> scalars_;
   GradientReducer reducer_;
 };
 

@@ -25,6 +25,7 @@ struct Rank {
       : device(on),
         stream(on.make_stream("test")),
         group(world.make_group("tp", everyone(world), on, nullptr, nullptr)),
+        control(world.make_group("control", everyone(world), *host, nullptr, nullptr)),
         size(world.size()),
         rank(world.rank()) {}
   CollectiveOptions options() const { return {.after = stream.get(), .label = "test"}; }
@@ -44,13 +45,14 @@ struct Rank {
     if (spread == Spread::kOwn || rank == 0) {
       sum = std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
     }
-    group->all_reduce(Tensor(&sum, DType::kF64, {1}), {}).wait_host();
+    control->all_reduce(Tensor(&sum, DType::kF64, {1}), {}).wait_host();
     return sum;
   }
 
   Device& device;
+  std::unique_ptr<Device> host = one_thread_cpu();
   std::unique_ptr<Stream> stream;
-  std::unique_ptr<Communicator> group;
+  std::unique_ptr<Communicator> group, control;
   int size;
   int rank;
 };

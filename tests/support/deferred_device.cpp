@@ -1,5 +1,6 @@
 #include "tests/support/deferred_device.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -10,6 +11,8 @@
 #include <string>
 #include <thread>
 #include <utility>
+
+#include "tests/support/guarded_memory.h"
 
 namespace tandem::testing {
 namespace {
@@ -172,86 +175,134 @@ class DeferredStream final : public Stream {
 
 class DeferredDevice final : public Device {
  public:
-  DeferredDevice(int threads, std::uint64_t seed)
-      : memory_(make_cpu_device(threads)), threads_(threads), seed_(seed) {}
+  DeferredDevice(int threads, std::uint64_t seed) : threads_(threads), seed_(seed) {}
 
   DeviceKind kind() const override { return DeviceKind::kCpu; }
-  std::string describe() const override { return "deferred " + memory_->describe(); }
-  void* allocate(std::size_t bytes) override { return memory_->allocate(bytes); }
-  void deallocate(void* memory) noexcept override { memory_->deallocate(memory); }
+  std::string describe() const override {
+    return "deferred " + make_cpu_device(threads_)->describe();
+  }
+  void* allocate(std::size_t bytes) override { return allocate_guarded(bytes); }
+  void deallocate(void* memory) noexcept override { free_guarded(memory); }
+  bool host_memory() const override { return false; }
   std::unique_ptr<Stream> make_stream(const std::string&) override {
     return std::make_unique<DeferredStream>(threads_, seed_++);
   }
   std::unique_ptr<Event> make_event() override { return std::make_unique<DeferredEvent>(); }
 
   void copy(Stream& stream, const Tensor& from, const Tensor& to) override {
-    launch(stream, [from, to](Device& cpu, Stream& s) { cpu.copy(s, from, to); });
+    launch(stream, [from = reachable(from), to = reachable(to)](Device& cpu, Stream& s) {
+      cpu.copy(s, from, to);
+    });
   }
   void cast(Stream& stream, const Tensor& from, const Tensor& to) override {
-    launch(stream, [from, to](Device& cpu, Stream& s) { cpu.cast(s, from, to); });
+    launch(stream, [from = reachable_on_device(from), to = reachable_on_device(to)](
+                       Device& cpu, Stream& s) { cpu.cast(s, from, to); });
   }
   void fill_zero(Stream& stream, const Tensor& tensor) override {
-    launch(stream, [tensor](Device& cpu, Stream& s) { cpu.fill_zero(s, tensor); });
+    launch(stream, [tensor = reachable_on_device(tensor)](Device& cpu, Stream& s) {
+      cpu.fill_zero(s, tensor);
+    });
   }
-  void gemm(Stream& stream, const Gemm& args) override { defer<&Device::gemm>(stream, args); }
+  void gemm(Stream& stream, const Gemm& args) override {
+    defer<&Device::gemm>(stream, args, {&Gemm::a, &Gemm::b, &Gemm::c, &Gemm::bias});
+  }
   void activation_forward(Stream& stream, const ActivationForward& args) override {
-    defer<&Device::activation_forward>(stream, args);
+    defer<&Device::activation_forward>(stream, args,
+                                       {&ActivationForward::pre, &ActivationForward::out});
   }
   void activation_backward(Stream& stream, const ActivationBackward& args) override {
-    defer<&Device::activation_backward>(stream, args);
+    defer<&Device::activation_backward>(
+        stream, args,
+        {&ActivationBackward::pre, &ActivationBackward::d_out, &ActivationBackward::d_pre});
   }
   void norm_forward(Stream& stream, const NormForward& args) override {
-    defer<&Device::norm_forward>(stream, args);
+    defer<&Device::norm_forward>(stream, args,
+                                 {&NormForward::x, &NormForward::weight, &NormForward::bias,
+                                  &NormForward::y, &NormForward::mean, &NormForward::rstd});
   }
   void norm_backward(Stream& stream, const NormBackward& args) override {
-    defer<&Device::norm_backward>(stream, args);
+    defer<&Device::norm_backward>(
+        stream, args,
+        {&NormBackward::d_y, &NormBackward::x, &NormBackward::weight, &NormBackward::mean,
+         &NormBackward::rstd, &NormBackward::residual, &NormBackward::d_x, &NormBackward::d_weight,
+         &NormBackward::d_bias});
   }
   void embedding_forward(Stream& stream, const EmbeddingForward& args) override {
-    defer<&Device::embedding_forward>(stream, args);
+    defer<&Device::embedding_forward>(
+        stream, args, {&EmbeddingForward::ids, &EmbeddingForward::table, &EmbeddingForward::y});
   }
   void embedding_backward(Stream& stream, const EmbeddingBackward& args) override {
-    defer<&Device::embedding_backward>(stream, args);
+    defer<&Device::embedding_backward>(
+        stream, args,
+        {&EmbeddingBackward::ids, &EmbeddingBackward::d_y, &EmbeddingBackward::d_table,
+         &EmbeddingBackward::workspace});
   }
   void cross_entropy_max(Stream& stream, const CrossEntropyMax& args) override {
-    defer<&Device::cross_entropy_max>(stream, args);
+    defer<&Device::cross_entropy_max>(stream, args,
+                                      {&CrossEntropyMax::logits, &CrossEntropyMax::row_max});
   }
   void cross_entropy_sums(Stream& stream, const CrossEntropySums& args) override {
-    defer<&Device::cross_entropy_sums>(stream, args);
+    defer<&Device::cross_entropy_sums>(stream, args,
+                                       {&CrossEntropySums::logits, &CrossEntropySums::targets,
+                                        &CrossEntropySums::row_max, &CrossEntropySums::sums});
   }
   void cross_entropy_backward(Stream& stream, const CrossEntropyBackward& args) override {
-    defer<&Device::cross_entropy_backward>(stream, args);
+    defer<&Device::cross_entropy_backward>(
+        stream, args,
+        {&CrossEntropyBackward::logits, &CrossEntropyBackward::targets,
+         &CrossEntropyBackward::row_max, &CrossEntropyBackward::sums,
+         &CrossEntropyBackward::d_logits, &CrossEntropyBackward::loss_sum});
   }
   void mean_squared_error(Stream& stream, const MeanSquaredError& args) override {
-    defer<&Device::mean_squared_error>(stream, args);
+    defer<&Device::mean_squared_error>(stream, args,
+                                       {&MeanSquaredError::y, &MeanSquaredError::target,
+                                        &MeanSquaredError::d_y, &MeanSquaredError::loss_sum});
   }
   void bias_dropout_add(Stream& stream, const BiasDropoutAdd& args) override {
-    defer<&Device::bias_dropout_add>(stream, args);
+    defer<&Device::bias_dropout_add>(
+        stream, args,
+        {&BiasDropoutAdd::branch, &BiasDropoutAdd::bias, &BiasDropoutAdd::residual,
+         &BiasDropoutAdd::out, &BiasDropoutAdd::row_keys});
   }
   void dropout_backward(Stream& stream, const DropoutBackward& args) override {
-    defer<&Device::dropout_backward>(stream, args);
+    defer<&Device::dropout_backward>(
+        stream, args,
+        {&DropoutBackward::d_out, &DropoutBackward::d_in, &DropoutBackward::row_keys});
   }
   void column_sum(Stream& stream, const ColumnSum& args) override {
-    defer<&Device::column_sum>(stream, args);
+    defer<&Device::column_sum>(stream, args, {&ColumnSum::x, &ColumnSum::out});
   }
   void sum_of_squares(Stream& stream, const SumOfSquares& args) override {
-    defer<&Device::sum_of_squares>(stream, args);
+    defer<&Device::sum_of_squares>(stream, args, {&SumOfSquares::x, &SumOfSquares::out});
   }
-  void adamw(Stream& stream, const AdamW& args) override { defer<&Device::adamw>(stream, args); }
-  void sgd(Stream& stream, const Sgd& args) override { defer<&Device::sgd>(stream, args); }
+  void adamw(Stream& stream, const AdamW& args) override {
+    defer<&Device::adamw>(stream, args,
+                          {&AdamW::master, &AdamW::m, &AdamW::v, &AdamW::grad, &AdamW::weight});
+  }
+  void sgd(Stream& stream, const Sgd& args) override {
+    defer<&Device::sgd>(stream, args, {&Sgd::master, &Sgd::buffer, &Sgd::grad, &Sgd::weight});
+  }
   void reduce_ranks(Stream& stream, const ReduceRanks& args) override {
-    defer<&Device::reduce_ranks>(stream, args);
+    ReduceRanks here = args;
+    for (auto* tensors : {&here.inputs, &here.outputs}) {
+      std::transform(tensors->begin(), tensors->end(), tensors->begin(), reachable_on_device);
+    }
+    launch(stream, [here](Device& cpu, Stream& s) { cpu.reduce_ranks(s, here); });
   }
 
  private:
   static void launch(Stream& stream, DeferredStream::Kernel kernel) {
     dynamic_cast<DeferredStream&>(stream).launch(std::move(kernel));
   }
+  /// `tensors`: all that the kernel has. One that is forgotten crashes.
   template <auto kKernel, typename Args>
-  static void defer(Stream& stream, const Args& args) {
+  static void defer(Stream& stream, Args args, std::initializer_list<Tensor Args::*> tensors) {
+    for (Tensor Args::*tensor : tensors) {
+      args.*tensor = reachable_on_device(args.*tensor);
+    }
     launch(stream, [args](Device& cpu, Stream& s) { (cpu.*kKernel)(s, args); });
   }
 
-  std::unique_ptr<Device> memory_;
   int threads_;
   std::uint64_t seed_;
 };

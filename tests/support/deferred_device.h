@@ -1,7 +1,8 @@
 // A test-only device: the cpu device's kernels behind streams that really are asynchronous. Each
 // stream is a queue served by a thread of its own with small random delays, and events order them
 // as on a GPU, so that a missing wait, a buffer reused too early or a call on the wrong stream
-// shows as wrong numbers (and as a data race under ThreadSanitizer) on a machine without a GPU.
+// shows as wrong numbers (and as a data race under ThreadSanitizer) on a machine without a GPU. Its
+// memory is guarded (guarded_memory.h): host code that touches it crashes.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <exception>
 #include <limits>
@@ -78,6 +79,30 @@ HostTensor::HostTensor(DType dtype, const Shape& shape, const std::vector<double
   }
 }
 
+DeviceTensor::DeviceTensor(const RankContext& rank, DType dtype, const Shape& shape, double value)
+    : DeviceTensor(rank, dtype, shape,
+                   std::vector<double>(static_cast<std::size_t>(shape.numel()), value)) {}
+
+DeviceTensor::DeviceTensor(const RankContext& rank, DType dtype, const Shape& shape,
+                           const std::vector<double>& values)
+    : memory_(rank.device->allocate(std::max<std::size_t>(values.size() * size_of(dtype), 1)),
+              Free{rank.device}),
+      tensor_(memory_.get(), dtype, shape) {
+  send(rank, HostTensor(dtype, shape, values), tensor_);
+}
+
+HostTensor fetch(const RankContext& rank, const Tensor& tensor) {
+  HostTensor values(tensor.dtype, tensor.shape);
+  rank.device->copy(*rank.compute, tensor, *values);
+  rank.compute->synchronize();
+  return values;
+}
+
+void send(const RankContext& rank, const HostTensor& values, const Tensor& tensor) {
+  rank.device->copy(*rank.compute, *values, tensor);
+  rank.compute->synchronize();
+}
+
 TestRank::TestRank(World& world, Device& device, int tp, const Precision& precision)
     : compute_(device.make_stream("compute")) {
   context.layout = {.tp = tp, .dp = world.size() / tp, .rank = world.rank()};
@@ -110,6 +135,19 @@ void set_values(const Parameter& parameter, const std::function<double(std::int6
       put(parameter.master, local + i, value(global + i));
     }
   });
+}
+
+void set_values(const RankContext& rank, const Parameter& parameter,
+                const std::function<double(std::int64_t)>& value) {
+  for (const Tensor& tensor : {parameter.weight, parameter.master}) {
+    const HostTensor values = fetch(rank, tensor);
+    parameter.for_each_run([&](std::int64_t local, std::int64_t global, std::int64_t length) {
+      for (std::int64_t i = 0; i < length; ++i) {
+        put(*values, local + i, value(global + i));
+      }
+    });
+    send(rank, values, tensor);
+  }
 }
 
 Rows make_rows(const NetworkOptions& options, std::int64_t first_key, std::int64_t rows,
@@ -161,7 +199,7 @@ NetworkRun::NetworkRun(TestRank& rank, const NetworkOptions& options, double dro
       }) {
   std::uint32_t index = 0;
   for (const Parameter& parameter : store().parameters()) {
-    set_values(parameter,
+    set_values(*rank_, parameter,
                [&](std::int64_t global) { return network_value(parameter, index, global); });
     ++index;
   }
@@ -171,9 +209,10 @@ double NetworkRun::loss(const Rows& rows) { return run({rows}, 0.0); }
 
 double NetworkRun::step(const std::vector<Rows>& micro_batches, double scale) {
   for (const Parameter& parameter : store().parameters()) {
-    for (std::int64_t i = 0; i < parameter.main_grad.numel(); ++i) {
-      put(parameter.main_grad, i, std::numeric_limits<double>::quiet_NaN());
-    }
+    const Tensor& gradient = parameter.main_grad;
+    send(*rank_,
+         HostTensor(gradient.dtype, gradient.shape, std::numeric_limits<double>::quiet_NaN()),
+         gradient);
   }
   const double loss = run(micro_batches, scale);
   if (options_.sequence_parallel) {
@@ -187,10 +226,10 @@ double NetworkRun::step(const std::vector<Rows>& micro_batches, double scale) {
 }
 
 double NetworkRun::run(const std::vector<Rows>& micro_batches, double scale) {
-  const HostTensor loss_sum(DType::kF64, {1});
-  std::vector<HostTensor> alive;
+  const DeviceTensor loss_sum(*rank_, DType::kF64, {1});
+  std::vector<DeviceTensor> alive;
   const auto upload = [&](DType dtype, const Shape& shape, const std::vector<double>& values) {
-    alive.emplace_back(dtype, shape, values);
+    alive.emplace_back(*rank_, dtype, shape, values);
     return *alive.back();
   };
   bool first = true;
@@ -219,32 +258,41 @@ double NetworkRun::run(const std::vector<Rows>& micro_batches, double scale) {
     rank_->tensor_parallel->all_reduce(*loss_sum, {.after = rank_->compute, .label = "loss"})
         .wait(*rank_->compute);
   }
-  rank_->compute->synchronize();
-  return get(*loss_sum, 0);
+  return get(*fetch(*rank_, *loss_sum), 0);
 }
 
 void Gatherer::add(const ParameterStore& store, Tensor Parameter::*what) {
-  const std::scoped_lock lock(mutex_);
   for (const Parameter& parameter : store.parameters()) {
-    const auto size = static_cast<std::size_t>(parameter.spec().shape.numel());
-    std::vector<double>& whole = tensors_[parameter.name()];
-    std::vector<int>& seen = seen_[parameter.name()];
-    whole.resize(size);
-    seen.resize(size);
-    const Tensor& local_values = parameter.*what;
-    parameter.for_each_run([&](std::int64_t local, std::int64_t global, std::int64_t length) {
-      for (std::int64_t i = 0; i < length; ++i) {
-        const auto at = static_cast<std::size_t>(global + i);
-        const double value = get(local_values, local + i);
-        if (seen[at]++ == 0) {
-          whole[at] = value;
-        } else {
-          EXPECT_FALSE(parameter.is_cut()) << parameter.name() << " " << at << " comes twice";
-          EXPECT_EQ(value, whole[at]) << parameter.name() << " " << at << " differs between ranks";
-        }
-      }
-    });
+    add(parameter, parameter.*what);
   }
+}
+
+void Gatherer::add(const RankContext& rank, const ParameterStore& store, Tensor Parameter::*what) {
+  for (const Parameter& parameter : store.parameters()) {
+    const HostTensor local_values = fetch(rank, parameter.*what);
+    add(parameter, *local_values);
+  }
+}
+
+void Gatherer::add(const Parameter& parameter, const Tensor& local_values) {
+  const std::scoped_lock lock(mutex_);
+  const auto size = static_cast<std::size_t>(parameter.spec().shape.numel());
+  std::vector<double>& whole = tensors_[parameter.name()];
+  std::vector<int>& seen = seen_[parameter.name()];
+  whole.resize(size);
+  seen.resize(size);
+  parameter.for_each_run([&](std::int64_t local, std::int64_t global, std::int64_t length) {
+    for (std::int64_t i = 0; i < length; ++i) {
+      const auto at = static_cast<std::size_t>(global + i);
+      const double value = get(local_values, local + i);
+      if (seen[at]++ == 0) {
+        whole[at] = value;
+      } else {
+        EXPECT_FALSE(parameter.is_cut()) << parameter.name() << " " << at << " comes twice";
+        EXPECT_EQ(value, whole[at]) << parameter.name() << " " << at << " differs between ranks";
+      }
+    }
+  });
 }
 
 Tensors Gatherer::take() {
@@ -266,7 +314,7 @@ NetworkResult run_network(const NetworkSetup& setup, const std::vector<Rows>& mi
         TestRank rank(world, device, setup.tp, setup.precision);
         NetworkRun network(rank, setup.options, setup.dropout);
         losses[static_cast<std::size_t>(world.rank())] = network.step(micro_batches, scale);
-        gatherer.add(network.store(), &Parameter::main_grad);
+        gatherer.add(rank.context, network.store(), &Parameter::main_grad);
       },
       setup.device);
   for (const double loss : losses) {

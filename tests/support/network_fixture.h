@@ -42,6 +42,29 @@ class HostTensor {
   Tensor tensor_;
 };
 
+/// A tensor in the memory of a rank's device, which the host may not be able to touch.
+class DeviceTensor {
+ public:
+  DeviceTensor(const RankContext& rank, DType dtype, const Shape& shape, double value = 0.0);
+  DeviceTensor(const RankContext& rank, DType dtype, const Shape& shape,
+               const std::vector<double>& values);
+  DeviceTensor(DeviceTensor&&) = default;
+  const Tensor& operator*() const { return tensor_; }
+
+ private:
+  struct Free {
+    Device* device;
+    void operator()(void* memory) const { device->deallocate(memory); }
+  };
+  std::unique_ptr<void, Free> memory_;
+  Tensor tensor_;
+};
+
+/// What a tensor of the device holds once the compute stream is through.
+HostTensor fetch(const RankContext& rank, const Tensor& tensor);
+/// Sets a tensor of the device; done when it returns.
+void send(const RankContext& rank, const HostTensor& values, const Tensor& tensor);
+
 /// This rank's place in a layout of tp x (world / tp) ranks, with its groups "tp" and "dp". Expects
 /// at its end that somebody waited for every collective.
 class TestRank {
@@ -76,8 +99,11 @@ struct Built {
   std::unique_ptr<T> value;
 };
 
-/// Sets weight and master to value(global index); padding stays as it is.
+/// Sets weight and master to value(global index); padding stays as it is. Without a rank: where
+/// they are host memory.
 void set_values(const Parameter& parameter, const std::function<double(std::int64_t)>& value);
+void set_values(const RankContext& rank, const Parameter& parameter,
+                const std::function<double(std::int64_t)>& value);
 
 /// Rows of a micro-batch, as every rank of a tensor-parallel group gets them.
 struct Rows {
@@ -127,10 +153,14 @@ using Tensors = std::map<std::string, std::vector<double>>;
 /// or the same bits from all where the parameter is replicated.
 class Gatherer {
  public:
+  /// Without a rank: where the tensors are host memory.
   void add(const ParameterStore& store, Tensor Parameter::*what);
+  void add(const RankContext& rank, const ParameterStore& store, Tensor Parameter::*what);
   Tensors take();
 
  private:
+  void add(const Parameter& parameter, const Tensor& local_values);
+
   std::mutex mutex_;
   Tensors tensors_;
   std::map<std::string, std::vector<int>> seen_;
