@@ -56,8 +56,8 @@ void take_shard(RankContext& rank, TrainState& state, const std::string& name, i
   const Parameter& parameter = state.store.find(name);
   const std::vector<double> all = all_shards(rank, parameter);
   const auto size = static_cast<std::ptrdiff_t>(parameter.master.numel());
-  verify::write_tensor(rank, parameter.master,
-                       {all.begin() + from * size, all.begin() + (from + 1) * size});
+  verify::set_parameter(rank, parameter,
+                        {all.begin() + from * size, all.begin() + (from + 1) * size});
 }
 
 }  // namespace

@@ -11,7 +11,11 @@ namespace tandem::verify {
 namespace {
 
 constexpr std::int64_t kTokens = 64;  // of the step: dividing by it is exact
-constexpr double kLimit = 0x1p24;     // integers up to here are exact in fp32
+/// Integers up to here are exact.
+constexpr double kSumLimit = 0x1p24;
+double storage_limit(PrecisionChoice precision) {
+  return precision == PrecisionChoice::kBf16 ? 0x1p8 : 0x1p24;
+}
 
 /// A small number drawn from an index: in [-range, range].
 std::int64_t draw(std::uint32_t stream, std::uint64_t index, std::int64_t range) {
@@ -52,7 +56,7 @@ void set_weights(RankContext& rank, TrainState& state, bool absolute) {
             element(parameter.spec(), global + i, absolute);
       }
     });
-    write_tensor(rank, parameter.master, values);
+    set_parameter(rank, parameter, values);
   }
 }
 
@@ -74,7 +78,8 @@ std::vector<std::int64_t> token_counts(std::int64_t batches) {
 /// than to a multiple of tp, so that under sequence parallelism every rank has rows that count.
 class ExactRows {
  public:
-  ExactRows(const Config& config, std::int64_t first, std::int64_t count, bool absolute)
+  ExactRows(const Config& config, std::int64_t first, std::int64_t count, DType storage,
+            bool absolute)
       : rows_((count + config.parallel.tp - 1) / config.parallel.tp * config.parallel.tp) {
     const std::int64_t context = config.model.context;
     const std::int64_t hidden = config.model.hidden;
@@ -84,8 +89,10 @@ class ExactRows {
       ids_.assign(static_cast<std::size_t>(rows_ * context), -1);
       targets_.assign(static_cast<std::size_t>(rows_), -1);
     } else {
-      input_.assign(static_cast<std::size_t>(rows_ * hidden), 0.0f);
-      expected_.assign(static_cast<std::size_t>(rows_ * hidden), 0.0f);
+      input_.assign(static_cast<std::size_t>(rows_ * hidden) * size_of(storage), std::byte{});
+      expected_ = input_;
+      batch_.input = Tensor(input_.data(), storage, {rows_, hidden});
+      batch_.expected = Tensor(expected_.data(), storage, {rows_, hidden});
     }
     for (std::int64_t r = 0; r < count; ++r) {
       const std::int64_t row = first + r;
@@ -98,18 +105,16 @@ class ExactRows {
       }
       for (std::int64_t i = 0; !language_model && i < hidden; ++i) {
         const auto at = static_cast<std::uint64_t>(row * hidden + i);
-        const auto place = static_cast<std::size_t>(r * hidden + i);
-        input_[place] = number(5, at, absolute);
-        expected_[place] = number(6, at, absolute);
+        put(batch_.input, r * hidden + i, number(5, at, absolute));
+        put(batch_.expected, r * hidden + i, number(6, at, absolute));
       }
     }
-    batch_ = {.rows = rows_, .tokens = count, .row_keys = Tensor::of<std::int64_t>(keys_, {rows_})};
+    batch_.rows = rows_;
+    batch_.tokens = count;
+    batch_.row_keys = Tensor::of<std::int64_t>(keys_, {rows_});
     if (language_model) {
       batch_.ids = Tensor::of<std::int32_t>(ids_, {rows_, context});
       batch_.targets = Tensor::of<std::int32_t>(targets_, {rows_});
-    } else {
-      batch_.input = Tensor::of<float>(input_, {rows_, hidden});
-      batch_.expected = Tensor::of<float>(expected_, {rows_, hidden});
     }
   }
 
@@ -122,15 +127,20 @@ class ExactRows {
     return static_cast<std::int32_t>(block.x[0] %
                                      static_cast<std::uint64_t>(config.model.vocab_size));
   }
-  static float number(std::uint32_t stream, std::uint64_t index, bool absolute) {
-    const auto value = static_cast<float>(draw(stream, index, 1));
+  static double number(std::uint32_t stream, std::uint64_t index, bool absolute) {
+    const auto value = static_cast<double>(draw(stream, index, 1));
     return absolute ? std::abs(value) : value;
+  }
+  static void put(const Tensor& tensor, std::int64_t index, double value) {
+    visit_floating(tensor.dtype, [&](auto type) {
+      tensor.as<decltype(type)>()[index] = static_cast<decltype(type)>(value);
+    });
   }
 
   std::int64_t rows_;
   std::vector<std::int32_t> ids_, targets_;
   std::vector<std::int64_t> keys_;
-  std::vector<float> input_, expected_;
+  std::vector<std::byte> input_, expected_;
   MicroBatch batch_;
 };
 
@@ -139,8 +149,8 @@ class ExactSource final : public DataSource {
  public:
   /// `counts`: tokens per micro-batch of the layout under test, all data ranks'. A layout of one
   /// data rank with one micro-batch gets all of them joined.
-  ExactSource(const Config& config, const Layout& layout, std::vector<std::int64_t> counts,
-              bool absolute) {
+  ExactSource(const Config& config, const Layout& layout, DType storage,
+              std::vector<std::int64_t> counts, bool absolute) {
     const std::int64_t accumulation = config.accumulation();
     if (layout.dp == 1 && accumulation == 1) {
       counts = {kTokens};
@@ -148,7 +158,7 @@ class ExactSource final : public DataSource {
     std::int64_t first = 0;
     for (std::size_t i = 0; i < counts.size(); ++i) {
       if (static_cast<std::int64_t>(i) / accumulation == layout.dp_rank()) {
-        rows_.push_back(std::make_unique<ExactRows>(config, first, counts[i], absolute));
+        rows_.push_back(std::make_unique<ExactRows>(config, first, counts[i], storage, absolute));
         batches_.push_back(rows_.back()->batch());
       }
       first += counts[i];
@@ -164,8 +174,8 @@ class ExactSource final : public DataSource {
   std::vector<MicroBatch> batches_;
 };
 
-Config exact_config(Config config, std::int64_t layers) {
-  config.precision = PrecisionChoice::kFp32;
+Config exact_config(Config config, PrecisionChoice precision, std::int64_t layers) {
+  config.precision = precision;
   config.device = DeviceChoice::kCpu;
   config.model.layers = layers;
   if (config.model.activation == Activation::kGelu) {
@@ -193,10 +203,10 @@ RunPlan exact_plan(const Config& config, bool absolute) {
   return {
       .steps = 1,
       .make_source =
-          [=](const Config& run, const Layout& layout, DType) {
-            return std::make_unique<ExactSource>(run, layout, counts, absolute);
+          [=](const Config& run, const Layout& layout, DType storage) {
+            return std::make_unique<ExactSource>(run, layout, storage, counts, absolute);
           },
-      .decorate_device = [=](Device& cpu) { return make_exact_device(cpu, absolute); },
+      .decorate_device = [=](Device& real) { return make_exact_device(real, absolute); },
       .prepare = [=](RankContext& rank, TrainState& state) { set_weights(rank, state, absolute); }};
 }
 
@@ -212,33 +222,89 @@ double largest(const WholeTensors& tensors) {
 
 /// Every sum of the step is at most the largest gradient or the loss of the absolute step, in units
 /// of 1 / kTokens: an activation is a term of a weight gradient or of the loss.
-double bound_of(const Outcome& absolute) {
+double sum_bound_of(const Outcome& absolute) {
   return kTokens * std::max(largest(absolute.gradients), std::abs(absolute.losses.front()));
+}
+
+/// The largest value that is kept in the storage type; gradients in units of 1 / kTokens.
+double stored_bound_of(const Outcome& absolute) {
+  double most = 0.0;
+  for (const auto& [name, values] : absolute.activations) {
+    if (name == "ids" || name == "targets" || name.starts_with("loss ")) {
+      continue;  // integers, and statistics in the sum type
+    }
+    const bool gradient = name.starts_with("d_") || name.find(" d_") != std::string::npos;
+    for (const double value : values) {
+      most = std::max(most, std::abs(value) * (gradient ? kTokens : 1));
+    }
+  }
+  return most;
+}
+
+/// Whether the sum of the squares of the step's gradients is exact in double.
+bool norm_is_exact(const Outcome& run) {
+  double squares = 0.0;
+  for (const auto& [name, values] : run.gradients) {
+    for (const double value : values) {
+      squares += kTokens * value * kTokens * value;
+    }
+  }
+  return squares < 0x1p53;
+}
+
+/// Finds the most layers whose numbers are exact; rank 0 looks, all know. False if there are none.
+bool bound(World& world, Communicator& control, const Config& config, PrecisionChoice precision,
+           ExactArgument& argument) {
+  std::int64_t layers = 0;
+  if (world.rank() == 0) {
+    for (layers = std::min<std::int64_t>(config.model.layers, 4); layers > 0; --layers) {
+      const Config absolute = exact_config(config, PrecisionChoice::kFp32, layers);
+      const Outcome outcome = run_one_rank(absolute, 1, exact_plan(absolute, true));
+      argument.sum_bound = sum_bound_of(outcome);
+      argument.stored_bound = stored_bound_of(outcome);
+      if (argument.sum_bound < kSumLimit && argument.stored_bound < storage_limit(precision)) {
+        break;
+      }
+    }
+  }
+  control.broadcast(Tensor(&layers, DType::kI64, {1}), 0, {.label = "verify layers"}).wait_host();
+  argument.config = exact_config(config, precision, layers);
+  return layers > 0;
 }
 
 }  // namespace
 
-std::optional<ExactArgument> run_exact(World& world, const Config& config,
-                                       const Decorators& under_test) {
-  for (std::int64_t layers = std::min<std::int64_t>(config.model.layers, 4); layers > 0; --layers) {
-    ExactArgument argument{.config = exact_config(config, layers)};
-    argument.bound = bound_of(run_one_rank(argument.config, 1, exact_plan(argument.config, true)));
-    if (argument.bound >= kLimit) {
+std::vector<ExactArgument> run_exact(World& world, const Config& config,
+                                     const Decorators& under_test) {
+  const std::unique_ptr<Device> host = make_reference_device(1);
+  const auto control = world.make_group(
+      "verify exact", Layout{config.parallel.tp, config.parallel.dp, 0}.world_group(), *host,
+      nullptr, nullptr);
+  std::vector<PrecisionChoice> precisions = {PrecisionChoice::kFp32};
+  if (config.precision == PrecisionChoice::kBf16) {
+    precisions.push_back(PrecisionChoice::kBf16);
+  }
+  std::vector<ExactArgument> arguments;
+  for (const PrecisionChoice precision : precisions) {
+    ExactArgument argument;
+    if (!bound(world, *control, config, precision, argument)) {
       continue;
     }
     const RunPlan plan = exact_plan(argument.config, false);
     argument.layout = run_layout(world, argument.config, plan, under_test);
-    argument.one_rank = run_one_rank(argument.config, 1, plan);
-    double squares = 0.0;
-    for (const auto& [name, values] : argument.one_rank.gradients) {
-      for (const double value : values) {
-        squares += kTokens * value * kTokens * value;
+    if (world.rank() == 0) {
+      argument.one_rank = run_one_rank(argument.config, 1, plan);
+      argument.rows = compare_exact(argument.layout, argument.one_rank);
+      if (!norm_is_exact(argument.one_rank)) {
+        std::erase_if(argument.rows, [](const Row& row) { return row.tensor == "gradient norm"; });
       }
     }
-    argument.norm_is_exact = squares < 0x1p53;
-    return argument;
+    if (all_pass(argument.rows)) {
+      argument.layout = argument.one_rank = {};
+    }
+    arguments.push_back(std::move(argument));
   }
-  return std::nullopt;
+  return arguments;
 }
 
 }  // namespace tandem::verify

@@ -7,23 +7,28 @@
 // counts are uneven, with an empty first micro-batch, and add up to a power of two. One step of
 // plain SGD. The same step on absolute values bounds every sum from above; while the bound is too
 // high, layers are taken away.
+//
+// A config in bf16 has its plan proved in bf16 storage too, where what is stored stays below 2^8.
 #pragma once
 
-#include <optional>
+#include <vector>
 
-#include "tools/verify/outcome.h"
+#include "tools/verify/compare.h"
 
 namespace tandem::verify {
 
 struct ExactArgument {
-  Config config;       ///< what was run: layers may be fewer
-  double bound = 0.0;  ///< of every sum, in units of the smallest number; below 2^24
+  Config config;  ///< what was run: precision of storage, layers may be fewer
+  /// Of every sum and of every stored value, in units of the smallest number.
+  double sum_bound = 0.0, stored_bound = 0.0;
+  /// On rank 0 alone; empty once all rows pass, when there is nothing to explain.
   Outcome layout, one_rank;
-  bool norm_is_exact = true;  ///< the sum of squares stays below 2^53
+  std::vector<Row> rows;  ///< on rank 0 alone
 };
 
-/// Collective over `world`. Nothing if even one layer has sums that are not exact in fp32.
-std::optional<ExactArgument> run_exact(World& world, const Config& config,
-                                       const Decorators& under_test = {});
+/// Collective over `world`. One argument in fp32, and one in bf16 if the config is; none of a
+/// precision in which even one layer has sums that are not exact.
+std::vector<ExactArgument> run_exact(World& world, const Config& config,
+                                     const Decorators& under_test = {});
 
 }  // namespace tandem::verify

@@ -1,4 +1,7 @@
 #include <fmt/format.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -16,6 +19,14 @@ namespace tandem::verify {
 namespace {
 
 constexpr std::size_t kShownRows = 12;
+
+void write_json(const std::string& path, const nlohmann::ordered_json& json) {
+  std::ofstream out(path);
+  out << json.dump(1) << '\n';
+  if (!out.flush()) {
+    throw ConfigError("--json " + path + ": cannot be written");
+  }
+}
 
 class VerifyJob : public Job {
  public:
@@ -44,7 +55,12 @@ class VerifyJob : public Job {
     const auto verdict = session.world().make_group("verdict", rank.layout.world_group(), *host,
                                                     rank.ledger, nullptr);
     const Proof proof = prove(session.world(), config_, {.steps = steps_});
-    rows_ = proof.exact_rows;
+    for (const ExactArgument& argument : proof.exact) {
+      for (Row row : argument.rows) {
+        row.tensor += argument.config.precision == PrecisionChoice::kBf16 ? " (bf16)" : "";
+        rows_.push_back(std::move(row));
+      }
+    }
     std::copy_if(proof.real_rows.begin(), proof.real_rows.end(), std::back_inserter(rows_),
                  [](const Row& row) { return !row.evidence; });
     agree(*verdict, [&] {
@@ -54,7 +70,9 @@ class VerifyJob : public Job {
           faults = smallest_faults(proof.real, proof.real_rows, proof.storage);
         }
         show(proof, faults);
-        write_json(proof, faults);
+        if (!json_.empty()) {
+          write_json(json_, to_json(proof, faults));
+        }
       }
     });
     return static_cast<int>(proof.pass ? ExitCode::kDone : ExitCode::kCheckFailed);
@@ -62,18 +80,23 @@ class VerifyJob : public Job {
 
  private:
   void show(const Proof& proof, const std::vector<PlantedFault>& faults) const {
-    const auto& exact = proof.exact;
-    if (exact) {
+    for (const ExactArgument& exact : proof.exact) {
+      const bool bf16 = exact.config.precision == PrecisionChoice::kBf16;
       fmt::print(
-          "  exact argument: {} layer{}, every sum below {:.0f} of {:.0f}, compared bit by bit\n",
-          exact->config.model.layers, exact->config.model.layers == 1 ? "" : "s", exact->bound,
-          0x1p24);
-    } else {
+          "  exact argument: {}, {} layer{}, every {} at most {:.0f} of {:.0f}, compared bit by "
+          "bit\n",
+          bf16 ? "bf16" : "fp32", exact.config.model.layers,
+          exact.config.model.layers == 1 ? "" : "s", bf16 ? "stored value" : "sum",
+          bf16 ? exact.stored_bound : exact.sum_bound, bf16 ? 0x1p8 : 0x1p24);
+    }
+    if (proof.exact.empty()) {
       fmt::print(
           "  exact argument: left out, one layer of this model already has sums beyond 2^24\n");
+    } else if (config_.precision == PrecisionChoice::kBf16 && proof.exact.size() == 1) {
+      fmt::print("  exact argument: not in bf16, one layer already stores values beyond 2^8\n");
     }
     fmt::print("  real argument: {} tokens in step 1, against double and {} one-rank runs\n\n",
-               proof.real.layout.tokens.front(), kVariants);
+               proof.real.layout.tokens.front(), proof.real.variants.size());
     std::vector<Row> worst = rows_;
     std::stable_sort(worst.begin(), worst.end(), [](const Row& a, const Row& b) {
       return std::pair(a.pass, -a.budget_used) < std::pair(b.pass, -b.budget_used);
@@ -106,10 +129,8 @@ class VerifyJob : public Job {
     std::fflush(stdout);
   }
 
-  void write_json(const Proof& proof, const std::vector<PlantedFault>& faults) const {
-    if (json_.empty()) {
-      return;
-    }
+  nlohmann::ordered_json to_json(const Proof& proof,
+                                 const std::vector<PlantedFault>& faults) const {
     nlohmann::ordered_json json = {{"pass", proof.pass}, {"rows", nlohmann::ordered_json::array()}};
     for (const Row& row : rows_) {
       json["rows"].push_back({{"argument", row.argument},
@@ -125,11 +146,7 @@ class VerifyJob : public Job {
       json["smallest_faults"].push_back({{"fault", fault.fault}, {"seen", fault.seen}});
     }
     json["diagnosis"] = proof.diagnosis;
-    std::ofstream out(json_);
-    out << json.dump(1) << '\n';
-    if (!out.flush()) {
-      throw ConfigError("--json " + json_ + ": cannot be written");
-    }
+    return json;
   }
 
   std::string json_;
@@ -142,7 +159,9 @@ class VerifyJob : public Job {
 class GridJob : public Job {
  public:
   GridJob(const CommandLine& line, const Config& config, const Layout& layout)
-      : steps_(static_cast<int>(line.steps.value_or(2))), points_(grid_of(config)) {
+      : json_(line.json),
+        steps_(static_cast<int>(line.steps.value_or(2))),
+        points_(grid_of(config)) {
     for (GridPoint& point : points_) {
       std::string cut;
       point.config.train.eval_every = 0;
@@ -154,38 +173,57 @@ class GridJob : public Job {
   int run(Session& session) override {
     const bool speaks = session.rank().layout.rank == 0;
     session.world().set_timeout(3600);
+    const std::unique_ptr<Device> host = make_reference_device(1);
+    const auto verdict = session.world().make_group("grid", session.rank().layout.world_group(),
+                                                    *host, session.rank().ledger, nullptr);
     int failed = 0;
     int proved = 0;
+    auto layouts = nlohmann::ordered_json::array();
     for (const GridPoint& point : points_) {
-      std::string verdict = "not possible: " + point.skipped;
-      if (point.skipped.empty()) {
+      std::string outcome = "not possible";
+      std::string reason = point.skipped;
+      if (reason.empty()) {
         const Proof proof = prove(session.world(), point.config, {.steps = steps_});
-        verdict = proof.pass ? "proved" : "NOT proved. " + proof.diagnosis;
+        outcome = proof.pass ? "proved" : "NOT proved";
+        reason = proof.diagnosis;
         ++(proof.pass ? proved : failed);
       }
+      const Config& config = point.config;
+      layouts.push_back(
+          {{"tp", config.parallel.tp},
+           {"dp", config.parallel.dp},
+           {"sequence_parallel", config.parallel.sequence_parallel},
+           {"accumulation", config.accumulation()},
+           {"precision", config.precision == PrecisionChoice::kBf16 ? "bf16" : "fp32"},
+           {"possible", point.skipped.empty()},
+           {"pass", outcome == "proved"},
+           {"reason", reason}});
       if (speaks) {
-        fmt::print("{:<52} {}\n", point.name, verdict);
+        fmt::print("{:<52} {}{}{}\n", point.name, outcome, reason.empty() ? "" : ": ", reason);
         std::fflush(stdout);
       }
     }
-    if (speaks) {
-      fmt::print("{} proved, {} not proved, {} not possible\n", proved, failed,
-                 std::ssize(points_) - proved - failed);
-      std::fflush(stdout);
-    }
+    agree(*verdict, [&] {
+      if (speaks) {
+        fmt::print("{} proved, {} not proved, {} not possible\n", proved, failed,
+                   std::ssize(points_) - proved - failed);
+        std::fflush(stdout);
+        if (!json_.empty()) {
+          write_json(json_, {{"pass", failed == 0}, {"layouts", layouts}});
+        }
+      }
+    });
     return static_cast<int>(failed == 0 ? ExitCode::kDone : ExitCode::kCheckFailed);
   }
 
  private:
+  std::string json_;
   int steps_;
   std::vector<GridPoint> points_;
 };
 
 std::unique_ptr<Job> prepare(const CommandLine& line, const Config& config, const Layout& layout) {
   if (line.grid) {
-    if (!line.json.empty()) {
-      throw ConfigError("--json goes with one layout, not with --grid: leave one of them out");
-    }
     return std::make_unique<GridJob>(line, config, layout);
   }
   return std::make_unique<VerifyJob>(line, config, layout);
@@ -196,6 +234,10 @@ std::unique_ptr<Job> prepare(const CommandLine& line, const Config& config, cons
 
 int main(int argc, char** argv) {
   using namespace tandem;
+#ifdef __GLIBC__
+  // Whole models come and go as doubles; kept in malloc's heaps they would double the memory.
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+#endif
   return launch(
       {.description = {.name = "verify",
                        .purpose =

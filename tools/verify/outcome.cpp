@@ -1,9 +1,9 @@
 #include "tools/verify/outcome.h"
 
 #include <bit>
-#include <cstring>
 #include <exception>
 
+#include "tools/verify/host_values.h"
 #include "tools/verify/probe.h"
 #include "train/launch.h"
 #include "train/trainer.h"
@@ -13,7 +13,7 @@ namespace tandem::verify {
 namespace {
 
 /// Adds up over all ranks what each owns: every element comes from exactly one rank, so nothing is
-/// rounded.
+/// rounded. Kept by rank 0 alone.
 std::vector<double> gather(RankContext& rank, const Parameter& parameter, const Tensor& local) {
   std::vector<double> whole(static_cast<std::size_t>(parameter.spec().shape.numel()), 0.0);
   const bool owner =
@@ -27,7 +27,7 @@ std::vector<double> gather(RankContext& rank, const Parameter& parameter, const 
   rank.control
       ->all_reduce(Tensor::of<double>(whole, {std::ssize(whole)}), {.label = "verify gather"})
       .wait_host();
-  return whole;
+  return rank.layout.rank == 0 ? whole : std::vector<double>();
 }
 
 WholeTensors gather_all(RankContext& rank, const TrainState& state, Tensor Parameter::*what) {
@@ -94,31 +94,15 @@ std::vector<std::string> unequal_copies(RankContext& rank, const TrainState& sta
 }  // namespace
 
 std::vector<double> read_tensor(RankContext& rank, const Tensor& tensor) {
-  std::vector<std::byte> bytes(tensor.bytes());
-  const Tensor host(bytes.data(), tensor.dtype, {tensor.numel()});
-  rank.device->copy(*rank.compute, tensor.flat(), host);
-  rank.compute->synchronize();
-  std::vector<double> values(static_cast<std::size_t>(tensor.numel()));
-  visit_floating(tensor.dtype, [&](auto type) {
-    const auto from = host.span<decltype(type)>();
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = static_cast<double>(from[i]);
-    }
-  });
-  return values;
+  return read_values(*rank.device, *rank.compute, tensor);
 }
 
-void write_tensor(RankContext& rank, const Tensor& tensor, const std::vector<double>& values) {
-  std::vector<std::byte> bytes(tensor.bytes());
-  const Tensor host(bytes.data(), tensor.dtype, {tensor.numel()});
-  visit_floating(tensor.dtype, [&](auto type) {
-    const auto to = host.span<decltype(type)>();
-    for (std::size_t i = 0; i < to.size(); ++i) {
-      to[i] = static_cast<decltype(type)>(values[i]);
-    }
-  });
-  rank.device->copy(*rank.compute, host, tensor.flat());
-  rank.compute->synchronize();
+void set_parameter(RankContext& rank, const Parameter& parameter,
+                   const std::vector<double>& values) {
+  write_values(*rank.device, *rank.compute, parameter.master, values);
+  if (parameter.weight.data != parameter.master.data) {
+    write_values(*rank.device, *rank.compute, parameter.weight, values);
+  }
 }
 
 Outcome run_layout(World& world, const Config& config, const RunPlan& plan,

@@ -62,15 +62,18 @@ struct Decorators {
   std::function<void(RankContext&, TrainState&)> prepare;
 };
 
-/// Collective over `world`, whose size is the layout's; every rank gets the whole outcome.
+/// Collective over `world`, whose size is the layout's. Rank 0 gets the whole outcome; the tensors
+/// of the others are empty.
 Outcome run_layout(World& world, const Config& config, const RunPlan& plan,
                    const Decorators& under_test = {});
 /// The same steps on one rank, in this thread's process; not collective. Its micro-batches hold
 /// everything that all data ranks' hold.
 Outcome run_one_rank(Config config, std::int64_t accumulation, const RunPlan& plan);
 
-/// Copies a tensor of any floating type to the host as doubles, and back.
+/// A tensor of any floating type as doubles on the host.
 std::vector<double> read_tensor(RankContext& rank, const Tensor& tensor);
-void write_tensor(RankContext& rank, const Tensor& tensor, const std::vector<double>& values);
+/// Gives a parameter's local part new values: its master, and the stored weight made of it.
+void set_parameter(RankContext& rank, const Parameter& parameter,
+                   const std::vector<double>& values);
 
 }  // namespace tandem::verify

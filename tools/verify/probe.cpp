@@ -1,10 +1,10 @@
 #include "tools/verify/probe.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 #include "core/philox.h"
+#include "tools/verify/host_values.h"
 
 namespace tandem::verify {
 
@@ -95,23 +95,6 @@ Probe::Columns Probe::vocabulary() const {
           .cut = true};
 }
 
-std::vector<double> Probe::read(Stream& stream, const Tensor& tensor) const {
-  std::vector<std::byte> bytes(tensor.bytes());
-  const Tensor host(bytes.data(), tensor.dtype, tensor.shape);
-  inner().copy(stream, tensor, host);
-  stream.synchronize();
-  std::vector<double> values(static_cast<std::size_t>(tensor.numel()));
-  if (tensor.dtype == DType::kI32) {
-    std::copy_n(host.as<std::int32_t>(), values.size(), values.begin());
-    return values;
-  }
-  visit_floating(tensor.dtype, [&](auto type) {
-    std::transform(host.as<decltype(type)>(), host.as<decltype(type)>() + values.size(),
-                   values.begin(), [](auto value) { return static_cast<double>(value); });
-  });
-  return values;
-}
-
 void Probe::record(Stream& stream, const std::string& name, std::size_t batch, const Tensor& tensor,
                    Rows rows, const Columns& columns) {
   if (!watching_ || batch >= keys_.size()) {
@@ -127,7 +110,7 @@ void Probe::record(Stream& stream, const std::string& name, std::size_t batch, c
   if (tensor.numel() == 0) {
     return;
   }
-  const std::vector<double> values = read(stream, tensor);
+  const std::vector<double> values = read_values(inner(), stream, tensor);
   const std::vector<std::int64_t>& keys = keys_[batch];
   const std::int64_t offset = rows == Rows::kShard && sequence_parallel_
                                   ? std::ssize(keys) / layout_.tp * layout_.tp_rank()
@@ -156,7 +139,7 @@ void Probe::record_gradient(Stream& stream, const Tensor& main_grad) {
   }
   for (const Parameter& parameter : store_->parameters()) {
     if (parameter.main_grad.data == main_grad.data) {
-      gradients_[parameter.name()] = read(stream, main_grad);
+      gradients_[parameter.name()] = read_values(inner(), stream, main_grad);
     }
   }
 }
@@ -201,7 +184,8 @@ void Probe::gather(RankContext& rank, Outcome& outcome) const {
         unequal[n] = unequal[n] != 0 || !std::equal(row.begin(), row.end(), at) ? 1 : 0;
       });
     }
-    outcome.activations[order_[n]] = std::move(whole);
+    outcome.activations[order_[n]] =
+        rank.layout.rank == 0 ? std::move(whole) : std::vector<double>();
   }
   rank.control
       ->all_reduce(Tensor::of<std::int64_t>(unequal, {std::ssize(unequal)}),
@@ -224,7 +208,8 @@ void Probe::gather(RankContext& rank, Outcome& outcome) const {
       });
     }
     sum(rank, whole).wait_host();
-    outcome.local_gradients[parameter.name()] = std::move(whole);
+    outcome.local_gradients[parameter.name()] =
+        rank.layout.rank == 0 ? std::move(whole) : std::vector<double>();
   }
 }
 

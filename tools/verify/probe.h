@@ -77,7 +77,6 @@ class Probe final : public ForwardingDevice {
   void record(Stream& stream, const std::string& name, std::size_t batch, const Tensor& tensor,
               Rows rows, const Columns& columns);
   void record_gradient(Stream& stream, const Tensor& main_grad);
-  std::vector<double> read(Stream& stream, const Tensor& tensor) const;
 
   Layout layout_;
   const ParameterStore* store_;

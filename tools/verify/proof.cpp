@@ -1,5 +1,7 @@
 #include "tools/verify/proof.h"
 
+#include <algorithm>
+
 #include "tools/verify/diagnosis.h"
 #include "tools/verify/real.h"
 
@@ -7,28 +9,42 @@ namespace tandem::verify {
 
 namespace {
 
-bool tell(World& world, const Config& config, bool pass) {
-  const std::unique_ptr<Device> host = make_reference_device(1);
-  const auto control = world.make_group(
-      "verify verdict", Layout{config.parallel.tp, config.parallel.dp, 0}.world_group(), *host,
-      nullptr, nullptr);
-  std::int64_t verdict = pass ? 1 : 0;
-  control->broadcast(Tensor(&verdict, DType::kI64, {1}), 0, {.label = "verify verdict"})
-      .wait_host();
+/// Rank 0 decides, all ranks know.
+bool decided(Communicator& control, bool yes) {
+  std::int64_t verdict = yes ? 1 : 0;
+  control.broadcast(Tensor(&verdict, DType::kI64, {1}), 0, {.label = "verify verdict"}).wait_host();
   return verdict == 1;
+}
+
+/// How far beyond its budget rounding may take a row of a right layout by a rare chance.
+constexpr double kNarrow = 8.0;
+
+/// Whether rounding alone may have failed the real argument: what few runs met by chance, such as
+/// an element whose gradient is next to nothing and whose first AdamW step goes either way, more
+/// runs meet, and the budget grows by it. A fault stays one.
+bool fails_narrowly(const std::vector<Row>& rows) {
+  return !all_pass(rows) && std::all_of(rows.begin(), rows.end(), [](const Row& row) {
+    return row.pass || row.evidence || row.budget_used < kNarrow;
+  });
 }
 
 /// What the exact argument says is sharper, but it has weights of its own.
 std::string explain(const Proof& proof, const Config& config) {
   const std::string real =
       diagnose(proof.real_rows, proof.real.layout, proof.real.reference, config);
-  return real.starts_with("initial ") || all_pass(proof.exact_rows)
+  const auto failed = std::find_if(proof.exact.begin(), proof.exact.end(),
+                                   [](const auto& argument) { return !all_pass(argument.rows); });
+  return real.starts_with("initial ") || failed == proof.exact.end()
              ? real
-             : diagnose(proof.exact_rows, proof.exact->layout, proof.exact->one_rank,
-                        proof.exact->config);
+             : diagnose(failed->rows, failed->layout, failed->one_rank, failed->config);
 }
 
 }  // namespace
+
+bool Proof::exact_passes() const {
+  return std::all_of(exact.begin(), exact.end(),
+                     [](const ExactArgument& argument) { return all_pass(argument.rows); });
+}
 
 Proof prove(World& world, const Config& config, const RunPlan& plan, const Decorators& under_test) {
   Proof proof;
@@ -37,23 +53,25 @@ Proof prove(World& world, const Config& config, const RunPlan& plan, const Decor
                                                                      : DeviceKind::kCpu)
           .storage;
   proof.exact = run_exact(world, config, under_test);
-  if (proof.exact) {
-    proof.exact_rows = compare_exact(proof.exact->layout, proof.exact->one_rank);
-    if (!proof.exact->norm_is_exact) {
-      std::erase_if(proof.exact_rows, [](const Row& row) { return row.tensor == "gradient norm"; });
-    }
-    if (all_pass(proof.exact_rows)) {  // nothing to explain: their memory is needed
-      proof.exact->layout = {};
-      proof.exact->one_rank = {};
+  RealArgument real(world, config, plan);
+  real.run(under_test);
+  const std::unique_ptr<Device> host = make_reference_device(1);
+  const auto control = world.make_group(
+      "verify verdict", Layout{config.parallel.tp, config.parallel.dp, 0}.world_group(), *host,
+      nullptr, nullptr);
+  const bool judges = world.rank() == 0;
+  if (judges) {
+    proof.real_rows = compare_real(real.runs(), proof.storage);
+  }
+  if (decided(*control, judges && proof.exact_passes() && fails_narrowly(proof.real_rows))) {
+    real.add_variants(kMoreVariants);
+    if (judges) {
+      proof.real_rows = compare_real(real.runs(), proof.storage);
     }
   }
-  proof.real = run_real(world, config, plan, under_test);
-  if (world.rank() == 0) {
-    proof.real_rows = compare_real(proof.real, proof.storage);
-    proof.pass = all_pass(proof.exact_rows) && all_pass(proof.real_rows);
-    proof.diagnosis = proof.pass ? "" : explain(proof, config);
-  }
-  proof.pass = tell(world, config, proof.pass);
+  proof.pass = decided(*control, judges && proof.exact_passes() && all_pass(proof.real_rows));
+  proof.real = std::move(real.runs());
+  proof.diagnosis = judges && !proof.pass ? explain(proof, config) : "";
   return proof;
 }
 

@@ -1,7 +1,6 @@
 // Both arguments, their verdict and its explanation: all that `verify` finds out about one layout.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,13 +10,14 @@
 namespace tandem::verify {
 
 struct Proof {
-  std::optional<ExactArgument>
-      exact;  ///< nothing where no sum would be exact; outcomes empty if all equal
+  std::vector<ExactArgument> exact;  ///< empty where no sum would be exact
   RealRuns real;
-  std::vector<Row> exact_rows, real_rows;
+  std::vector<Row> real_rows;
   DType storage = DType::kF32;
   bool pass = false;
   std::string diagnosis;  ///< empty if it passes
+
+  bool exact_passes() const;
 };
 
 /// Collective over `world`. Rank 0 gets all of it, the others `pass` alone.

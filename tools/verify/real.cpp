@@ -27,7 +27,7 @@ double matmul_parameters(const Config& config) {
          static_cast<double>(model.hidden) * static_cast<double>(model.vocab_size);
 }
 
-/// Visits all numbers of an outcome that the ranks of a layout must share.
+/// Visits all numbers of an outcome that rank 0 compares.
 template <typename Visit>
 void visit_numbers(Outcome& outcome, Visit&& visit) {
   for (WholeTensors* tensors :
@@ -42,13 +42,55 @@ void visit_numbers(Outcome& outcome, Visit&& visit) {
   }
 }
 
-/// Makes what rank `root` has known to all, whatever its size.
-void share(Communicator& control, std::vector<double>& values, int root) {
-  std::int64_t size = std::ssize(values);
-  control.broadcast(Tensor(&size, DType::kI64, {1}), root, {.label = "verify share"}).wait_host();
-  values.resize(static_cast<std::size_t>(size));
-  control.broadcast(Tensor::of<double>(values, {size}), root, {.label = "verify share"})
-      .wait_host();
+/// Moves what rank `root` has, whatever its size, to rank 0; nothing is left anywhere else.
+void bring_home(Communicator& control, std::vector<double>& values, int root) {
+  if (root == 0 && control.index() == 0) {
+    return;
+  }
+  if (root != 0) {
+    std::int64_t size = std::ssize(values);
+    control.broadcast(Tensor(&size, DType::kI64, {1}), root, {.label = "verify run"}).wait_host();
+    values.resize(static_cast<std::size_t>(size));
+    control.broadcast(Tensor::of<double>(values, {size}), root, {.label = "verify run"})
+        .wait_host();
+  }
+  if (control.index() != 0) {
+    std::vector<double>().swap(values);
+  }
+}
+
+/// The outcome's names without its numbers.
+Outcome names_of(const Outcome& outcome) {
+  Outcome names;
+  names.parameters = outcome.parameters;
+  names.activation_order = outcome.activation_order;
+  for (WholeTensors Outcome::*tensors :
+       {&Outcome::initial, &Outcome::gradients, &Outcome::weights, &Outcome::activations,
+        &Outcome::local_gradients, &Outcome::first_weights}) {
+    for (const auto& [name, values] : outcome.*tensors) {
+      (names.*tensors)[name];
+    }
+  }
+  return names;
+}
+
+/// Performs `count` one-rank runs, dealt out to the ranks, and hands rank 0 the outcome of each in
+/// order. `names` of what is compared.
+void run_and_bring_home(World& world, Communicator& control, int count, const Outcome& names,
+                        const std::function<Outcome(int)>& perform,
+                        const std::function<void(int, Outcome&&)>& take) {
+  for (int first = 0; first < count; first += world.size()) {
+    const int own = first + world.rank();
+    Outcome mine = own < count ? perform(own) : Outcome();
+    for (int i = first; i < std::min(first + world.size(), count); ++i) {
+      Outcome outcome = i == own ? std::move(mine) : names;
+      visit_numbers(outcome,
+                    [&](std::vector<double>& values) { bring_home(control, values, i - first); });
+      if (world.rank() == 0) {
+        take(i, std::move(outcome));
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -78,52 +120,49 @@ Config cut_config(const Config& config, std::string& cut) {
   return small;
 }
 
-RealRuns run_real(World& world, const Config& config, const RunPlan& plan,
-                  const Decorators& under_test) {
-  RunPlan watched = plan;
-  watched.watch_every =
+RealArgument::RealArgument(World& world, const Config& config, const RunPlan& plan)
+    : world_(&world),
+      config_(config),
+      plan_(plan),
+      host_(make_reference_device(1)),
+      control_(world.make_group("verify runs",
+                                Layout{config.parallel.tp, config.parallel.dp, 0}.world_group(),
+                                *host_, nullptr, nullptr)) {
+  plan_.watch_every =
       std::max<std::int64_t>(config.train.global_batch * config.data.seq_len / kWatchedRows, 1);
-  RealRuns runs;
-  runs.layout = run_layout(world, config, watched, under_test);
+}
 
-  // Run 0 is the reference, then the variants and the planted faults, dealt out to the ranks. Of
-  // each only its errors travel, so the first one waits for the reference.
-  constexpr int kRuns = 1 + kVariants + kRowFaults;
-  const auto perform = [&](int i) {
-    if (i == 0) {
-      Config reference = config;
-      reference.device = DeviceChoice::kReference;
-      return run_one_rank(reference, 1, watched);
-    }
-    return i <= kVariants ? run_variant(config, i - 1, watched)
-                          : run_one_rank(config, 1, row_fault(watched, i - 1 - kVariants));
-  };
-  const int own = world.rank();
-  if (own != 0) {  // rank 0 compares; others need the names alone
-    visit_numbers(runs.layout,
-                  [](std::vector<double>& values) { std::vector<double>().swap(values); });
-  }
-  Outcome first = own < kRuns ? perform(own) : runs.layout;
-  runs.reference = own == 0 ? std::move(first) : runs.layout;  // the names to receive under
-  const std::unique_ptr<Device> host = make_reference_device(1);
-  const auto control = world.make_group(
-      "verify results", Layout{config.parallel.tp, config.parallel.dp, 0}.world_group(), *host,
-      nullptr, nullptr);
-  visit_numbers(runs.reference, [&](std::vector<double>& values) { share(*control, values, 0); });
+void RealArgument::run(const Decorators& under_test) {
+  runs_.layout = run_layout(*world_, config_, plan_, under_test);
+  names_ = names_of(runs_.layout);
+  Config reference = config_;
+  reference.device = DeviceChoice::kReference;
+  // Run 0 is the reference, then come the planted faults.
+  run_and_bring_home(
+      *world_, *control_, 1 + kRowFaults, names_,
+      [&](int i) {
+        return i == 0 ? run_one_rank(reference, 1, plan_)
+                      : run_one_rank(config_, 1, row_fault(plan_, i - 1));
+      },
+      [&](int i, Outcome&& outcome) {
+        if (i == 0) {
+          runs_.reference = std::move(outcome);
+        } else {
+          runs_.row_faults.push_back(errors_against(outcome, runs_.reference));
+        }
+      });
+  add_variants(kVariants);
+}
 
-  std::vector<Errors> errors(kRuns);
-  for (int i = own == 0 ? world.size() : own; i < kRuns; i += world.size()) {
-    errors[static_cast<std::size_t>(i)] =
-        errors_against(i == own ? first : perform(i), runs.reference);
-    first = {};
-  }
-  for (int i = 0; i < kRuns; ++i) {
-    share(*control, errors[static_cast<std::size_t>(i)], i % world.size());
-  }
-  const auto variants = errors.begin() + 1;
-  runs.variants.assign(variants, variants + kVariants);
-  runs.row_faults.assign(variants + kVariants, errors.end());
-  return runs;
+void RealArgument::add_variants(int count) {
+  const int done = variants_;
+  variants_ += count;
+  run_and_bring_home(
+      *world_, *control_, count, names_,
+      [&](int i) { return run_variant(config_, done + i, plan_); },
+      [&](int, Outcome&& outcome) {
+        runs_.variants.push_back(errors_against(outcome, runs_.reference));
+      });
 }
 
 }  // namespace tandem::verify

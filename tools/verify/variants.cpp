@@ -164,10 +164,7 @@ Outcome run_variant(const Config& config, int index, const RunPlan& plan) {
     for (const Parameter& parameter : state.store.parameters()) {
       std::vector<double> values = read_tensor(rank, parameter.master);
       move_units(parameter.name(), values, shape, order, Direction::kPermute);
-      write_tensor(rank, parameter.master, values);
-      if (parameter.weight.data != parameter.master.data) {
-        write_tensor(rank, parameter.weight, values);
-      }
+      set_parameter(rank, parameter, values);
     }
   };
   const std::int64_t accumulation =
