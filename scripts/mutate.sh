@@ -2,21 +2,26 @@
 # mutate.sh [--count N] [--seed S] [FILE...]: do the tests test something? Makes N small changes to the
 # sources of parallel/, layers/ and optim/ (or FILEs), one at a time, in a copy of the last commit;
 # builds, runs the fast tests, and reports the changes that no test noticed. By hand, not in CI: a
-# change takes some twenty seconds. Results also go to build-mutate/results.tsv.
+# change takes some ten seconds. Results also go to build-mutate/results.tsv.
+#
+# mutate.sh --planted: makes the faulty changes of tests/tools/source_faults.json instead, and has
+# build/verify find and name each of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tree=build-mutate/tree
-mkdir -p build-mutate
+work=build-mutate
+[ "${1:-}" != --planted ] || work=build-planted
+tree=$work/tree
+mkdir -p "$work"
 rm -rf "$tree"
 git worktree prune
 git worktree add --detach --force "$tree" HEAD >/dev/null
 trap 'git worktree remove --force "$tree"' EXIT
 if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
-cmake -G Ninja -B build-mutate/build -S "$tree" -DTANDEM_CUDA=OFF >/dev/null
+cmake -G Ninja -B "$work/build" -S "$tree" -DTANDEM_CUDA=OFF >/dev/null
 
-python3 - "$tree" build-mutate/build build-mutate/results.tsv "$@" <<'PYTHON'
-import argparse, glob, os, random, re, subprocess, sys, time
+python3 - "$tree" "$work/build" "$work/results.tsv" "$@" <<'PYTHON'
+import argparse, glob, json, os, random, re, subprocess, sys, time
 
 # Quickest first; of programs that run under mpirun, on how many ranks.
 TESTS = ["parallel_layout_test", "parallel_parameter_test", "optim_test", "layers_test", "network_test",
@@ -65,8 +70,57 @@ def mutations(path):
     return found
 
 
+def built(build, targets):
+    return subprocess.run(["ninja", "-C", build] + targets, capture_output=True).returncode == 0
+
+
+class Changed:
+    """A file of the tree with other contents, for as long as the `with` lasts."""
+
+    def __init__(self, path, contents):
+        self.path, self.contents = path, contents
+
+    def write(self, contents):
+        with open(self.path, "w") as out:
+            out.write(contents)
+
+    def __enter__(self):
+        self.original = open(self.path).read()
+        self.write(self.contents)
+
+    def __exit__(self, *_):
+        self.write(self.original)
+
+
+def plant(tree, build):
+    """Every fault of the list; prints what verify said of it as a row of docs/verify.md."""
+    faults = json.load(open(f"{tree}/tests/tools/source_faults.json"))
+    named = 0
+    for fault in faults:
+        path = f"{tree}/{fault['file']}"
+        source = open(path).read()
+        if source.count(fault["from"]) != 1:
+            sys.exit(f"mutate.sh: {fault['name']}: {fault['file']} has {source.count(fault['from'])} "
+                     f"places like `{fault['from']}`, not one: mend tests/tools/source_faults.json")
+        with Changed(path, source.replace(fault["from"], fault["to"])):
+            if not built(build, ["verify"]):
+                sys.exit(f"mutate.sh: {fault['name']}: does not compile")
+            sets = ["parallel.dp=2", "parallel.tp=2"] + fault.get("sets", [])
+            run = subprocess.run([f"{build}/verify", "--config", f"{tree}/tests/tools/grid.yaml"] +
+                                 [word for s in sets for word in ("--set", s)],
+                                 capture_output=True, text=True)
+        said = run.stdout.split("rows fail.\n")[-1].strip()
+        right = run.returncode == 1 and all(word in said for word in fault["named"])
+        named += right
+        print(f"| {fault['name']} | {said} |{'' if right else '  <- NOT AS EXPECTED'}", flush=True)
+    print(f"{named} of {len(faults)} were seen and named")
+    sys.exit(0 if named == len(faults) else 1)
+
+
 def main():
     tree, build, results = sys.argv[1:4]
+    if sys.argv[4:] == ["--planted"]:
+        plant(tree, build)
     parser = argparse.ArgumentParser(prog="mutate.sh")
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
@@ -77,9 +131,6 @@ def main():
         for f in glob.glob(f"{tree}/{room}/**/*.cpp", recursive=True))
     every = [(f, m) for f in files for m in mutations(f"{tree}/{f}")]
     random.Random(options.seed).shuffle(every)
-
-    def compiles():
-        return subprocess.run(["ninja", "-C", build] + TESTS, capture_output=True).returncode == 0
 
     def killer():
         for test in TESTS:
@@ -93,27 +144,23 @@ def main():
                 return f"{test} (time-out)"
         return None
 
-    if not compiles() or killer():
+    if not built(build, TESTS) or killer():
         sys.exit("mutate.sh: the tests do not pass before any change")
     killed = survived = 0
     with open(results, "w") as table:
         for path, (number, what, changed) in every:
             if killed + survived == options.count:
                 break
-            original = open(f"{tree}/{path}").read()
-            lines = original.split("\n")
+            lines = open(f"{tree}/{path}").read().split("\n")
             before, lines[number] = lines[number], changed
-            with open(f"{tree}/{path}", "w") as out:
-                out.write("\n".join(lines))
             start = time.time()
             verdict = "does not compile"
-            if compiles():
-                by = killer()
-                verdict = f"killed by {by}" if by else "SURVIVED"
-                killed += bool(by)
-                survived += not by
-            with open(f"{tree}/{path}", "w") as out:
-                out.write(original)
+            with Changed(f"{tree}/{path}", "\n".join(lines)):
+                if built(build, TESTS):
+                    by = killer()
+                    verdict = f"killed by {by}" if by else "SURVIVED"
+                    killed += bool(by)
+                    survived += not by
             row = [verdict, what, f"{path}:{number + 1}", before.strip(), changed.strip()]
             table.write("\t".join(row) + "\n")
             table.flush()
