@@ -4,6 +4,7 @@
 
 #include "parallel/mpi/mpi_communicator.h"
 #include "parallel/mpi/mpi_transport.h"
+#include "parallel/staged_communicator.h"
 #include "parallel/world.h"
 
 namespace tandem {
@@ -24,8 +25,16 @@ class MpiWorld final : public World {
                                            Profiler* profiler) override {
     const auto place = std::find(ranks.begin(), ranks.end(), rank());
     ensure(place != ranks.end(), "a rank makes only groups that it is a member of");
-    return std::make_unique<MpiCommunicator>(name, ranks, static_cast<int>(place - ranks.begin()),
-                                             device, ledger, profiler, transport_, groups_++);
+    const int index = static_cast<int>(place - ranks.begin());
+    if (device.host_memory()) {
+      return std::make_unique<MpiCommunicator>(name, ranks, index, device, ledger, profiler,
+                                               transport_, groups_++);
+    }
+    auto host = make_cpu_device(1);
+    auto inner = std::make_unique<MpiCommunicator>(name, ranks, index, *host, nullptr, nullptr,
+                                                   transport_, groups_++);
+    return std::make_unique<StagedCommunicator>(std::move(host), std::move(inner), device, ledger,
+                                                profiler);
   }
 
   void set_timeout(double seconds) override { transport_->set_timeout(seconds); }

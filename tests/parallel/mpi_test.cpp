@@ -1,30 +1,52 @@
-// The communicators of ranks that are processes; started by mpirun, also with one rank.
+// The communicators of ranks that are processes, on host memory and on memory that they have to
+// stage; started by mpirun, also with one rank.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <iostream>
 
 #include "tests/parallel/cases.h"
+#include "tests/support/deferred_device.h"
 
 namespace tandem::test {
 
 namespace {
 
-class MpiRanks : public testing::TestWithParam<Case> {
+struct Place {
+  std::string name;
+  DeviceFactory make_device;
+};
+
+const Place kCpu{"Cpu", one_thread_cpu};
+const Place kDeferred{"Deferred", [] { return testing::make_deferred_device(1, 1); }};
+
+using Parameter = std::tuple<Place, Case>;
+
+class MpiRanks : public ::testing::TestWithParam<Parameter> {
  public:
   /// main()'s, since MPI can be initialised once in a process.
   inline static World* world = nullptr;
 };
 
 TEST_P(MpiRanks, MatchTheDefinition) {
-  const auto device = one_thread_cpu();
-  GetParam().body(*world, *device);
+  const auto& [place, test_case] = GetParam();
+  const auto device = place.make_device();
+  test_case.body(*world, *device);
 }
 
-INSTANTIATE_TEST_SUITE_P(Collectives, MpiRanks, testing::ValuesIn(collective_cases()),
-                         [](const auto& test) { return test.param.name; });
-INSTANTIATE_TEST_SUITE_P(Operators, MpiRanks, testing::ValuesIn(operator_cases()),
-                         [](const auto& test) { return test.param.name; });
+std::string name_of_case(const ::testing::TestParamInfo<Parameter>& info) {
+  const auto& [place, test_case] = info.param;
+  return test_case.name + place.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Collectives, MpiRanks,
+                         ::testing::Combine(::testing::Values(kCpu, kDeferred),
+                                            ::testing::ValuesIn(collective_cases())),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Operators, MpiRanks,
+                         ::testing::Combine(::testing::Values(kCpu, kDeferred),
+                                            ::testing::ValuesIn(operator_cases())),
+                         name_of_case);
 
 }  // namespace
 
