@@ -2,13 +2,15 @@
 add_library(tandem_options INTERFACE)
 target_include_directories(tandem_options INTERFACE ${CMAKE_SOURCE_DIR})
 # Argument structs are filled by designated initializers; fields left out have defaults.
-target_compile_options(tandem_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow
-  -Wno-missing-field-initializers
+set(TANDEM_WARNINGS -Wall -Wextra -Wshadow -Wno-missing-field-initializers
   # GCC 12 sees overlap in `"text" + std::string` where there is none (GCC bug 105651).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
   $<$<BOOL:${TANDEM_WERROR}>:-Werror>
   # Bits of a kernel must not depend on whether the compiler fused a multiply and an add.
   -ffp-contract=off)
+target_compile_options(tandem_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-Wpedantic;${TANDEM_WARNINGS}>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;$<$<BOOL:${TANDEM_WERROR}>:-Werror=all-warnings>;-Xcompiler=$<JOIN:${TANDEM_WARNINGS},$<COMMA>>>")
 target_compile_definitions(tandem_options INTERFACE SPDLOG_FMT_EXTERNAL)
 target_link_libraries(tandem_options INTERFACE Threads::Threads)
 if(TANDEM_SANITIZE)

@@ -8,4 +8,20 @@ void* Device::allocate_staging(std::size_t bytes) { return allocate_host(bytes);
 
 void Device::deallocate_staging(void* memory) noexcept { free_host(memory); }
 
+void Device::gemm_activation(Stream& stream, const GemmActivation& args) {
+  gemm(stream, args.gemm);
+  activation_forward(stream, {.kind = args.kind, .pre = args.gemm.c, .out = args.out});
+}
+
+void Device::gemm_activation_backward(Stream& stream, const GemmActivationBackward& args) {
+  gemm(stream, args.gemm);
+  activation_backward(
+      stream, {.kind = args.kind, .pre = args.pre, .d_out = args.gemm.c, .d_pre = args.d_pre});
+}
+
+void Device::gemm_bias_gradient(Stream& stream, const GemmBiasGradient& args) {
+  gemm(stream, args.gemm);
+  column_sum(stream, {.x = args.gemm.a, .out = args.d_bias, .write = args.gemm.write});
+}
+
 }  // namespace tandem

@@ -74,10 +74,33 @@ struct ActivationForward {
   Activation kind = Activation::kGelu;
   Tensor pre, out;
 };
-/// d_pre may be the same memory as pre.
+/// d_pre may be the same memory as pre, and but for swiglu (whose d_pre is wider) as d_out.
 struct ActivationBackward {
   Activation kind = Activation::kGelu;
   Tensor pre, d_out, d_pre;
+};
+
+/// A product and what is made of its result at once. Devices that have no such kernel run one after
+/// the other; those that have may apply the second step to values that were not rounded between.
+///
+/// pre = gemm.c, overwritten; out = f(pre).
+struct GemmActivation {
+  Gemm gemm;
+  Activation kind = Activation::kGelu;
+  Tensor out;
+};
+/// d_pre = f'(pre) d_out, where d_out is the product. gemm.c, of d_out's shape, is scratch unless
+/// d_pre is the same memory (not swiglu); d_pre may also be pre's memory.
+struct GemmActivationBackward {
+  Gemm gemm;
+  Activation kind = Activation::kGelu;
+  Tensor pre, d_pre;
+};
+/// The gradients of a linear layer's weight, gemm.c = a^T b with a [rows, m] the output's gradient,
+/// and of its bias, d_bias [m] main = sum over rows of a; both written as gemm.write says.
+struct GemmBiasGradient {
+  Gemm gemm;
+  Tensor d_bias;
 };
 
 /// Layer norm: y = (x - mean) * rstd * weight + bias, rstd = 1/sqrt(var + eps), biased variance.
@@ -221,15 +244,23 @@ class Device {
   virtual void* allocate_staging(std::size_t bytes);
   virtual void deallocate_staging(void* memory) noexcept;
   virtual std::unique_ptr<Stream> make_stream(const std::string& name) = 0;
+  /// A stream whose work goes before that of make_stream's where both are ready.
+  virtual std::unique_ptr<Stream> make_communication_stream(const std::string& name) {
+    return make_stream(name);
+  }
   virtual std::unique_ptr<Event> make_event() = 0;
 
-  /// Same dtype and shape; rank-2 tensors may have strided rows; either side may be host memory.
+  /// Same dtype and shape; rank-2 tensors may have strided rows; either side may be host memory,
+  /// which must hold its values when this is called and stay until the stream has passed.
   virtual void copy(Stream& stream, const Tensor& from, const Tensor& to) = 0;
   /// Contiguous floating tensors of any two types, rounded to nearest even.
   virtual void cast(Stream& stream, const Tensor& from, const Tensor& to) = 0;
   virtual void fill_zero(Stream& stream, const Tensor& tensor) = 0;
 
   virtual void gemm(Stream& stream, const Gemm& args) = 0;
+  virtual void gemm_activation(Stream& stream, const GemmActivation& args);
+  virtual void gemm_activation_backward(Stream& stream, const GemmActivationBackward& args);
+  virtual void gemm_bias_gradient(Stream& stream, const GemmBiasGradient& args);
   virtual void activation_forward(Stream& stream, const ActivationForward& args) = 0;
   virtual void activation_backward(Stream& stream, const ActivationBackward& args) = 0;
   virtual void norm_forward(Stream& stream, const NormForward& args) = 0;

@@ -65,6 +65,29 @@ void check(const ActivationBackward& args) {
   check_dense(args.d_pre, args.pre.shape, "activation: d_pre");
 }
 
+void check(const GemmActivation& args) {
+  check(args.gemm);
+  ensure(args.gemm.write == Write::kOverwrite, "gemm_activation: accumulates");
+  check(ActivationForward{.kind = args.kind, .pre = args.gemm.c, .out = args.out});
+}
+
+void check(const GemmActivationBackward& args) {
+  check(args.gemm);
+  ensure(args.gemm.write == Write::kOverwrite && args.gemm.bias.absent(),
+         "gemm_activation_backward: accumulates, or has a bias");
+  check(ActivationBackward{
+      .kind = args.kind, .pre = args.pre, .d_out = args.gemm.c, .d_pre = args.d_pre});
+  ensure(args.kind != Activation::kSwiglu || args.d_pre.data != args.gemm.c.data,
+         "gemm_activation_backward: swiglu's d_pre is wider than d_out");
+}
+
+void check(const GemmBiasGradient& args) {
+  check(args.gemm);
+  ensure(args.gemm.transpose_a && args.gemm.bias.absent(),
+         "gemm_bias_gradient: not a weight gradient");
+  check(ColumnSum{.x = args.gemm.a, .out = args.d_bias, .write = args.gemm.write});
+}
+
 void check(const NormForward& args) {
   check_rows(args.x, "norm: x");
   check_dense(args.y, args.x.shape, "norm: y");

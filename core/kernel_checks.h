@@ -7,6 +7,9 @@ namespace tandem {
 
 /// Each throws InternalError if the arguments break the struct's contract.
 void check(const Gemm& args);
+void check(const GemmActivation& args);
+void check(const GemmActivationBackward& args);
+void check(const GemmBiasGradient& args);
 void check(const ActivationForward& args);
 void check(const ActivationBackward& args);
 void check(const NormForward& args);

@@ -1,0 +1,22 @@
+// Every CUDA and cuBLAS call is checked: a failure becomes an InternalError with the call, the
+// library's own words and the place.
+#pragma once
+
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+
+#include <source_location>
+#include <string_view>
+
+namespace tandem::cuda {
+
+/// `call`: what was called, as the reader knows it ("cudaStreamSynchronize (compute)").
+void check_status(cudaError_t status, std::string_view call,
+                  std::source_location where = std::source_location::current());
+void check_status(cublasStatus_t status, std::string_view call,
+                  std::source_location where = std::source_location::current());
+
+/// For destructors: prints instead of throwing.
+void report_status(cudaError_t status, std::string_view call) noexcept;
+
+}  // namespace tandem::cuda
