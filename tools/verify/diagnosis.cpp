@@ -339,8 +339,8 @@ std::string diagnose(const std::vector<Row>& rows, const Outcome& layout, const 
           "{}{}: {}{}. Check {}", kind, spec->name,
           how(own, expected, where(*spec, own, expected, config), config),
           local ? "; what it is made of is right" : "; each rank's own part is right",
-          local ? "its backward_weight, and its accumulation over micro-batches (the first "
-                  "overwrites, later ones add)"
+          local ? "its backward_weight, and its accumulation over micro-batches: the first "
+                  "overwrites, later ones add, and data ranks are summed after the last alone"
                 : reduction_of(*spec, failed, layout, config));
     }
   }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "tools/verify/faults.h"
 #include "tools/verify/variants.h"
@@ -151,15 +153,49 @@ void RealArgument::run(const Decorators& under_test) {
           runs_.row_faults.push_back(errors_against(outcome, runs_.reference));
         }
       });
-  add_variants(kVariants);
+  add_variants(kVariants, {});
 }
 
-void RealArgument::add_variants(int count) {
+void RealArgument::look_again() { add_variants(kMoreVariants, measured_noise()); }
+
+GradientNoise RealArgument::measured_noise() {
+  std::vector<double> deviations(names_.parameters.size(), 0.0);
+  if (world_->rank() == 0) {
+    std::size_t row = 0;
+    std::map<std::string, double> squares;
+    visit_values(runs_.reference, runs_.reference,
+                 [&](int, const std::string& tensor, const auto&, const auto&, bool) {
+                   for (const Errors& errors : runs_.variants) {
+                     squares[tensor] += errors[row] * errors[row];
+                   }
+                   ++row;
+                 });
+    for (std::size_t i = 0; i < deviations.size(); ++i) {
+      const std::string& name = names_.parameters[i].name;
+      const std::vector<double>& gradient = runs_.reference.gradients.at(name);
+      const double norm =
+          std::inner_product(gradient.begin(), gradient.end(), gradient.begin(), 0.0);
+      deviations[i] = std::sqrt(squares.at("gradient " + name) * norm /
+                                static_cast<double>(runs_.variants.size() * gradient.size()));
+    }
+  }
+  control_
+      ->broadcast(Tensor::of<double>(deviations, {std::ssize(deviations)}), 0,
+                  {.label = "verify noise"})
+      .wait_host();
+  GradientNoise noise;
+  for (std::size_t i = 0; i < deviations.size(); ++i) {
+    noise[names_.parameters[i].name] = deviations[i];
+  }
+  return noise;
+}
+
+void RealArgument::add_variants(int count, const GradientNoise& noise) {
   const int done = variants_;
   variants_ += count;
   run_and_bring_home(
       *world_, *control_, count, names_,
-      [&](int i) { return run_variant(config_, done + i, plan_); },
+      [&](int i) { return run_variant(config_, done + i, plan_, noise); },
       [&](int, Outcome&& outcome) {
         runs_.variants.push_back(errors_against(outcome, runs_.reference));
       });

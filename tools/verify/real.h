@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tools/verify/compare.h"
+#include "tools/verify/noisy_update.h"
 
 namespace tandem::verify {
 
@@ -10,7 +11,7 @@ namespace tandem::verify {
 /// would be no estimate: it refuses clean runs.
 inline constexpr int kVariants = 8;
 /// More of them, for a second look at a row that fails narrowly.
-inline constexpr int kMoreVariants = 56;
+inline constexpr int kMoreVariants = 24;
 
 /// The config cut to what takes seconds, data ranks, accumulation 2 and uneven counts kept; `cut`
 /// says what was cut, or nothing.
@@ -23,12 +24,16 @@ class RealArgument {
 
   /// The layout, the reference, the planted faults and kVariants variants.
   void run(const Decorators& under_test);
-  void add_variants(int count);
+  /// kMoreVariants variants more, whose updates see the rounding that the first ones measured.
+  void look_again();
 
   /// Complete on rank 0 alone.
   RealRuns& runs() { return runs_; }
 
  private:
+  void add_variants(int count, const GradientNoise& noise);
+  GradientNoise measured_noise();
+
   World* world_;
   Config config_;
   RunPlan plan_;

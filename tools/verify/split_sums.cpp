@@ -48,6 +48,9 @@ class SplitSums final : public ForwardingDevice {
     });
   }
   void embedding_forward(Stream& stream, const EmbeddingForward& args) override {
+    if (tp_ == 1) {
+      return inner().embedding_forward(stream, args);
+    }
     std::vector<std::int32_t> ids(static_cast<std::size_t>(args.ids.numel()));
     const Tensor host = Tensor::of<std::int32_t>(ids, args.ids.shape);
     inner().copy(stream, args.ids, host);
@@ -71,7 +74,7 @@ class SplitSums final : public ForwardingDevice {
  private:
   /// The matmuls whose sum runs over units or vocabulary.
   bool splits(const Gemm& args) const {
-    if (args.transpose_a || state_() == nullptr) {
+    if (tp_ == 1 || args.transpose_a || state_() == nullptr) {
       return false;
     }
     const auto& parameters = state_()->store.parameters();

@@ -12,7 +12,8 @@
 
 namespace tandem::verify {
 
-/// `state` is asked at each kernel whose weight a tensor belongs to; nullptr before there is one.
+/// With tp 1 nothing is split. `state` is asked at each kernel whose weight a tensor belongs to;
+/// nullptr before there is one.
 std::unique_ptr<Device> make_split_sums(Device& inner, int tp,
                                         std::function<const TrainState*()> state);
 

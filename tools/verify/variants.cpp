@@ -140,7 +140,8 @@ std::unique_ptr<DataSource> permute_rows(std::unique_ptr<DataSource> source, std
   return std::make_unique<PermutedSource>(std::move(source), seed);
 }
 
-Outcome run_variant(const Config& config, int index, const RunPlan& plan) {
+Outcome run_variant(const Config& config, int index, const RunPlan& plan,
+                    const GradientNoise& noise) {
   const auto seed = static_cast<std::uint64_t>(index) + 1;
   const std::vector<std::int64_t> order = draw_permutation(config.model.ffn, seed);
   const UnitShape shape = unit_shape(config);
@@ -151,11 +152,12 @@ Outcome run_variant(const Config& config, int index, const RunPlan& plan) {
     return permute_rows(std::move(source), seed << 32);
   };
   const TrainState* built = nullptr;
-  if (config.parallel.tp > 1) {
-    permuted.decorate_device = [&](Device& device) {
-      return make_split_sums(device, config.parallel.tp, [&built] { return built; });
-    };
-  }
+  const auto parameters = [&built] { return built; };
+  permuted.decorate_device = [&](Device& device) {
+    auto split = make_split_sums(device, config.parallel.tp, parameters);
+    return noise.empty() ? std::move(split)
+                         : make_noisy_update(std::move(split), noise, seed, parameters);
+  };
   permuted.prepare = [&](RankContext& rank, TrainState& state) {
     built = &state;
     if (plan.prepare) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "tools/verify/noisy_update.h"
 #include "tools/verify/outcome.h"
 
 namespace tandem::verify {
@@ -20,6 +21,8 @@ std::vector<std::int64_t> draw_permutation(std::int64_t n, std::uint64_t seed);
 /// Variant number `index` (from 0) of the one-rank run. The units of its feed-forward layers are
 /// renumbered: fc1's rows and bias (in each fused part) and fc2's columns move together, which
 /// changes nothing but the order of sums. The outcome has them back in their usual order.
-Outcome run_variant(const Config& config, int index, const RunPlan& plan);
+/// `noise`: of the gradients that are updated with; empty for none.
+Outcome run_variant(const Config& config, int index, const RunPlan& plan,
+                    const GradientNoise& noise = {});
 
 }  // namespace tandem::verify
