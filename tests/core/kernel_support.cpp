@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/support/cuda/emulated_cuda.h"
 #include "tests/support/deferred_device.h"
 
 namespace tandem::testing {
@@ -69,6 +70,7 @@ std::vector<DeviceCase> device_cases() {
   const auto reference = [] { return make_reference_device(1); };
   const auto cpu = [] { return make_cpu_device(1); };
   [[maybe_unused]] const auto cpu_threads = [] { return make_cpu_device(3); };
+  [[maybe_unused]] const auto emulated = [] { return make_emulated_cuda_device(true); };
   const auto deferred = [] { return make_deferred_device(1, 7); };
   std::vector<DeviceCase> cases = {
       {"reference_fp64", reference, fp64},
@@ -77,9 +79,21 @@ std::vector<DeviceCase> device_cases() {
       {"deferred_fp32", deferred, fp32},
       {"deferred_bf16", deferred, bf16},
   };
-#ifndef __SANITIZE_THREAD__  // it does not understand libgomp's barriers
+#ifndef __SANITIZE_THREAD__  // it understands neither libgomp's barriers nor fibers
   cases.push_back({"cpu_3_threads_fp32", cpu_threads, fp32});
   cases.push_back({"cpu_3_threads_bf16", cpu_threads, bf16});
+  cases.push_back({"emulated_cuda_fp32", emulated, fp32});
+  cases.push_back({"emulated_cuda_bf16", emulated, bf16});
+#endif
+  return cases;
+}
+
+std::vector<DeviceCase> fallback_cases() {
+  std::vector<DeviceCase> cases;
+#ifndef __SANITIZE_THREAD__
+  cases.push_back({"emulated_cuda_without_epilogues_bf16",
+                   [] { return make_emulated_cuda_device(false); },
+                   {DType::kBF16, DType::kF32, DType::kF32}});
 #endif
   return cases;
 }

@@ -28,6 +28,8 @@ inline std::ostream& operator<<(std::ostream& out, const DeviceCase& device) {
 
 /// Every device of this build and machine, in each of its precisions.
 std::vector<DeviceCase> device_cases();
+/// Devices whose matmul library knows no epilogue; for tests of products.
+std::vector<DeviceCase> fallback_cases();
 
 /// Names a parameterised test after its device.
 std::string case_name(const ::testing::TestParamInfo<DeviceCase>& info);

@@ -31,6 +31,7 @@ TEST_P(Kernels, Activations) {
     for (const std::int64_t n : kSizes) {
       const Twin pre = random({5, parts * n}, storage(), 3.0), d_out = random({5, n}, storage());
       const Twin out = poison({5, n}, storage()), d_pre = poison({5, parts * n}, storage());
+      const Twin again = of(values(pre), {5, parts * n}, storage());
       run([&](Device& d, Stream& s, auto at) {
         d.activation_forward(s, {.kind = kind, .pre = at(pre), .out = at(out)});
         d.activation_backward(
@@ -43,6 +44,13 @@ TEST_P(Kernels, Activations) {
                               {.kind = kind, .pre = at(pre), .d_out = at(d_out), .d_pre = at(pre)});
       });
       EXPECT_EQ(values(pre), values(d_pre));
+      if (kind != Activation::kSwiglu) {
+        run([&](Device& d, Stream& s, auto at) {  // over d_out
+          d.activation_backward(
+              s, {.kind = kind, .pre = at(again), .d_out = at(d_out), .d_pre = at(d_out)});
+        });
+        EXPECT_EQ(values(d_out), values(d_pre));
+      }
     }
   }
 }
