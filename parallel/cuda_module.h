@@ -45,12 +45,12 @@ struct CudaFiles {
   std::string module;                   ///< default: kCudaModuleFile beside libtandem.so
 };
 
-/// What a process can use. Without a module there is no GPU, and `missing` says in words what a
-/// user would have to provide.
+/// What a process can use.
 struct CudaFound {
-  const CudaModule* module = nullptr;
-  std::vector<std::string> gpus;  ///< identities: no two GPUs of the world share one
-  std::string missing;
+  /// GPUs that the driver shows this process, by identity: no two GPUs anywhere share one.
+  std::vector<std::string> gpus;
+  const CudaModule* module = nullptr;  ///< nullptr: no GPU can be used
+  std::string missing;                 ///< why, in words, where there is no module
 };
 
 /// Asks the driver for its GPUs and loads the module if there is one; nothing is loaded twice and

@@ -103,8 +103,16 @@ struct LogConfig {
 struct ProfileConfig {
   bool nvtx = true;
   bool trace = false;
+  /// First and last step that a profiler with a capture range records; {0, 0} = none.
+  std::array<std::int64_t, 2> steps = {0, 0};
 
   bool operator==(const ProfileConfig&) const = default;
+};
+
+struct CudaConfig {
+  bool tf32 = false;
+
+  bool operator==(const CudaConfig&) const = default;
 };
 
 struct Config {
@@ -121,6 +129,7 @@ struct Config {
   CheckpointConfig checkpoint;
   LogConfig log;
   ProfileConfig profile;
+  CudaConfig cuda;
 
   bool operator==(const Config&) const = default;
 

@@ -150,6 +150,34 @@ SchemaKey trace_key() {
   return key;
 }
 
+SchemaKey profile_steps_key() {
+  SchemaKey key;
+  key.path = "profile.steps";
+  key.type = "[] | [integer >= 1, integer >= the first]";
+  key.help = "first and last step that a profiler's capture range covers (GPUs); [] = none";
+  key.read = [](const yaml::Field& field, Config& config) {
+    const yaml::Node& node = field.node;
+    auto& steps = config.profile.steps;
+    steps = {0, 0};
+    if (node.kind == yaml::Kind::kSequence && node.items.empty()) {
+      return;
+    }
+    if (node.kind != yaml::Kind::kSequence || node.items.size() != 2) {
+      yaml::refuse(field, "expected the first and the last step: write them as [10, 12]");
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      const yaml::Field item{field.where, field.key + "[" + std::to_string(i) + "]", node.items[i]};
+      steps[i] = yaml::read_integer(item, i == 0 ? 1 : steps[0], kMaxCount);
+    }
+  };
+  key.write = [](const Config& config) {
+    const auto& steps = config.profile.steps;
+    return steps[0] == 0 ? std::string("[]")
+                         : "[" + std::to_string(steps[0]) + ", " + std::to_string(steps[1]) + "]";
+  };
+  return finish(std::move(key));
+}
+
 SchemaKey dp_key() {
   SchemaKey key = integer("parallel.dp", of(&Config::parallel, &ParallelConfig::dp), {1, kMaxRanks},
                           "data-parallel ranks, each with its own part of the batch");
@@ -182,7 +210,7 @@ std::vector<SchemaKey> general_keys() {
                             {"cpu", DeviceChoice::kCpu},
                             {"cuda", DeviceChoice::kCuda},
                             {"reference", DeviceChoice::kReference}},
-                           {}, "auto = a GPU if there is one for each rank, else the CPU"),
+                           {}, "auto = GPUs if every host has one, else the CPU"),
       choice<PrecisionChoice>(
           "precision", of(&Config::precision),
           {{"fp32", PrecisionChoice::kFp32}, {"bf16", PrecisionChoice::kBf16}}, {"fp16"},
@@ -200,12 +228,13 @@ std::vector<SchemaKey> parallel_keys() {
               of(&Config::parallel, &ParallelConfig::sequence_parallel),
               "cut the rows of norm, dropout and residual over tp ranks"),
       zero_key(),
-      choice<CommChoice>("parallel.comm", of(&Config::parallel, &ParallelConfig::comm),
-                         {{"auto", CommChoice::kAuto},
-                          {"local", CommChoice::kLocal},
-                          {"mpi", CommChoice::kMpi},
-                          {"nccl", CommChoice::kNccl}},
-                         {}, "collectives: local = ranks are threads of one process"),
+      choice<CommChoice>(
+          "parallel.comm", of(&Config::parallel, &ParallelConfig::comm),
+          {{"auto", CommChoice::kAuto},
+           {"local", CommChoice::kLocal},
+           {"mpi", CommChoice::kMpi},
+           {"nccl", CommChoice::kNccl}},
+          {}, "collectives: local = ranks are threads of one process; nccl = a GPU per rank"),
       number("parallel.timeout_s", of(&Config::parallel, &ParallelConfig::timeout_s), "> 0",
              positive, "seconds a collective may wait for its peers"),
   };
@@ -330,6 +359,9 @@ std::vector<SchemaKey> output_keys() {
       boolean("profile.nvtx", of(&Config::profile, &ProfileConfig::nvtx),
               "name ranges for NVIDIA's profilers"),
       trace_key(),
+      profile_steps_key(),
+      boolean("cuda.tf32", of(&Config::cuda, &CudaConfig::tf32),
+              "fp32 matmuls on GPUs round their inputs to 10 bits of mantissa: faster, less exact"),
   };
 }
 

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "train/memory.h"
 #include "train/stop_signal.h"
 
 namespace tandem {
@@ -30,23 +31,23 @@ int threads_per_rank(const Config& config, const HostMap& hosts) {
   return std::max(1, allowed_cpus() / hosts.ranks_here);
 }
 
-std::unique_ptr<Device> make_device(DeviceChoice choice, int threads) {
-  if (choice == DeviceChoice::kReference) {
-    return make_reference_device(threads);
-  }
-  return make_cpu_device(threads);
+bool may_use_gpu(const Config& config) {
+  return config.device == DeviceChoice::kCuda || config.device == DeviceChoice::kAuto;
 }
 
+/// What this rank can see by itself; the rest is for all ranks together (place_rank).
 void check_device(const Config& config) {
-  if (config.device == DeviceChoice::kCuda) {
-    throw ConfigError(
-        "device: cuda: this build has no CUDA device. Write device: cpu, or auto to take what is "
-        "there.");
+  if (!may_use_gpu(config)) {
+    return;
   }
-  if (config.parallel.comm == CommChoice::kNccl) {
-    throw ConfigError(
-        "parallel.comm: nccl: this build has no NCCL communicator. Write auto, mpi (under mpirun) "
-        "or local (ranks as threads).");
+  const CudaFound found = find_cuda();
+  if (found.module == nullptr && config.device == DeviceChoice::kCuda) {
+    throw ConfigError("device: cuda: " + found.missing +
+                      ". Write device: cpu, or auto to take what is there.");
+  }
+  if (found.module == nullptr && config.parallel.comm == CommChoice::kNccl) {
+    throw ConfigError("parallel.comm: nccl: " + found.missing +
+                      ". Write auto, mpi (under mpirun) or local (ranks as threads).");
   }
 }
 
@@ -230,23 +231,82 @@ Session::Session(World& world, const Config& config, Communicator& control, Ledg
       log_(std::move(log)),
       profiler_(config.profile.nvtx),
       device_(std::move(device)) {
-  const int threads = threads_per_rank(config, hosts_);
-  if (!device_) {
-    device_ = make_device(config.device, threads);
+  rank_.layout = {config.parallel.tp, config.parallel.dp, world.rank()};
+  rank_.threads = threads_per_rank(config, hosts_);
+  rank_.control = &control;
+  if (device_) {
+    placement_.comm = world.kind() == "mpi" ? CommChoice::kMpi : CommChoice::kLocal;
+  } else {
+    place(config, control);
   }
   compute_ = device_->make_stream("compute");
-  rank_.layout = {config.parallel.tp, config.parallel.dp, world.rank()};
-  rank_.threads = threads;
   rank_.device = device_.get();
   rank_.compute = compute_.get();
-  rank_.control = &control;
   rank_.ledger = &ledger;
   rank_.profiler = &profiler_;
   rank_.log = &log_;
-  tensor_parallel_ = world.make_group("tp", rank_.layout.tp_group(), *device_, &ledger, &profiler_);
-  data_parallel_ = world.make_group("dp", rank_.layout.dp_group(), *device_, &ledger, &profiler_);
+  if (placement_.comm == CommChoice::kNccl) {
+    nccl_ =
+        cuda_->make_nccl_world(world, control, *device_, {.timeout_s = config.parallel.timeout_s});
+  }
+  World& groups = nccl_ ? *nccl_ : world;
+  tensor_parallel_ =
+      groups.make_group("tp", rank_.layout.tp_group(), *device_, &ledger, &profiler_);
+  data_parallel_ = groups.make_group("dp", rank_.layout.dp_group(), *device_, &ledger, &profiler_);
   rank_.tensor_parallel = tensor_parallel_.get();
   rank_.data_parallel = data_parallel_.get();
+}
+
+void Session::place(const Config& config, Communicator& control) {
+  std::vector<RankGpus> ranks(static_cast<std::size_t>(world_->size()));
+  if (may_use_gpu(config)) {
+    const CudaFound found = find_cuda();
+    cuda_ = found.module;
+    if (!found.gpus.empty() && found.module == nullptr && hosts_.index_here == 0) {
+      log_.warn("the GPUs of this host are not used: " + found.missing);
+    }
+    ranks = gather_gpus(control, hosts_, found);
+  }
+  tandem::agree(control, [&] {
+    placement_ = place_rank(config.device, config.parallel.comm, world_->kind() == "local", ranks,
+                            world_->rank());
+    switch (placement_.device) {
+      case DeviceKind::kReference:
+        device_ = make_reference_device(rank_.threads);
+        break;
+      case DeviceKind::kCpu:
+        device_ = make_cpu_device(rank_.threads);
+        break;
+      case DeviceKind::kCuda:
+        device_ = cuda_->make_device({.ordinal = placement_.ordinal, .tf32 = config.cuda.tf32});
+        break;
+    }
+  });
+}
+
+void Session::begin_capture() const {
+  if (placement_.device == DeviceKind::kCuda) {
+    cuda_->profiler_start();
+  }
+}
+
+void Session::end_capture() const {
+  if (placement_.device == DeviceKind::kCuda) {
+    cuda_->profiler_stop();
+  }
+}
+
+void Session::check_memory(const Config& config, const Arena& measured, std::size_t data) const {
+  const auto check = [&](const RankMemory& memory, const SharedMemory& shared) {
+    tandem::check_memory(config, rank_.layout, rank_.precision, memory, shared);
+  };
+  const SharedMemory host{available_memory(), hosts_.ranks_here};
+  if (device_->host_memory()) {
+    return check({measured, data}, host);
+  }
+  check({measured}, {device_->free_memory(), placement_.sharers, true});
+  const Arena nothing;
+  check({nothing, data}, host);
 }
 
 void agree(Communicator& control, const std::function<void()>& check) {

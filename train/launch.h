@@ -11,12 +11,14 @@
 #include <memory>
 #include <string>
 
+#include "core/arena.h"
 #include "core/device.h"
 #include "parallel/rank_context.h"
 #include "parallel/world.h"
 #include "train/command_line.h"
 #include "train/config.h"
 #include "train/hosts.h"
+#include "train/placement.h"
 
 namespace tandem {
 
@@ -32,14 +34,27 @@ class Session {
   World& world() const { return *world_; }
   RankContext& rank() { return rank_; }
   const HostMap& hosts() const { return hosts_; }
+  const Placement& placement() const { return placement_; }
+  /// Starts and ends the range that a profiler records; nothing on a CPU.
+  void begin_capture() const;
+  void end_capture() const;
+  /// Throws ConfigError if what the arena measured, in the rank's precision, does not fit where the
+  /// device has its memory, or `data` bytes beside it on the host.
+  void check_memory(const Config& config, const Arena& measured, std::size_t data) const;
 
  private:
+  /// Agrees with the other ranks on what to compute on, and makes this rank's device.
+  void place(const Config& config, Communicator& control);
+
   World* world_;
   HostMap hosts_;
+  Placement placement_;
+  const CudaModule* cuda_ = nullptr;
   Logger log_;
   Profiler profiler_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> compute_;
+  std::unique_ptr<World> nccl_;
   std::unique_ptr<Communicator> tensor_parallel_, data_parallel_;
   RankContext rank_;
 };

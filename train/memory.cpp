@@ -64,15 +64,15 @@ std::string memory_table(const RankMemory& memory) {
 }
 
 void check_memory(const Config& config, const Layout& layout, const Precision& precision,
-                  const RankMemory& memory, int ranks_here, std::size_t available) {
-  const std::size_t budget = available / static_cast<std::size_t>(ranks_here);
+                  const RankMemory& memory, const SharedMemory& shared) {
+  const std::size_t budget = shared.available / static_cast<std::size_t>(shared.ranks);
   if (memory.total() <= budget) {
     return;
   }
   std::string text =
-      fmt::format("a rank needs {}, and this host has {} for {}. Memory of one rank:\n{}",
-                  bytes_text(memory.total()), bytes_text(budget),
-                  ranks_here == 1 ? "it" : fmt::format("each of its {} ranks", ranks_here),
+      fmt::format("a rank needs {}, and this {} has {} for {}. Memory of one rank:\n{}",
+                  bytes_text(memory.total()), shared.gpu ? "GPU" : "host", bytes_text(budget),
+                  shared.ranks == 1 ? "it" : fmt::format("each of its {} ranks", shared.ranks),
                   memory_table(memory));
   const std::size_t for_arena = budget - std::min(budget, memory.data);
   if (const auto micro_batch = fitting_micro_batch(config, layout, precision, for_arena)) {
@@ -80,12 +80,13 @@ void check_memory(const Config& config, const Layout& layout, const Precision& p
                         *micro_batch, config.train.micro_batch);
   } else {
     text += fmt::format(
-        "What would fit: {}more tensor-parallel ranks over more hosts (parallel.tp is {}), or a "
+        "What would fit: {}more tensor-parallel ranks over more {} (parallel.tp is {}), or a "
         "smaller model (model.hidden {}, model.ffn {}, model.layers {}).",
         memory.data > budget / 2  // the rows of a step are made before it, however it is cut
             ? fmt::format("a smaller train.global_batch (now {}), ", config.train.global_batch)
             : "",
-        config.parallel.tp, config.model.hidden, config.model.ffn, config.model.layers);
+        shared.gpu ? "GPUs" : "hosts", config.parallel.tp, config.model.hidden, config.model.ffn,
+        config.model.layers);
   }
   throw ConfigError(text);
 }

@@ -14,7 +14,7 @@ std::string bytes_text(std::size_t bytes);
 /// What one rank asks for, before it has asked.
 struct RankMemory {
   const Arena& measured;
-  std::size_t data = 0;  ///< DataSource::buffer_bytes()
+  std::size_t data = 0;  ///< DataSource::buffer_bytes(); host memory
 
   std::size_t total() const { return measured.total() + data; }
 };
@@ -22,9 +22,15 @@ struct RankMemory {
 /// The arena's categories and the data, one line each, with their share of one rank's memory.
 std::string memory_table(const RankMemory& memory);
 
-/// Throws ConfigError, with the table and what would fit, if `ranks_here` ranks of this size do not
-/// fit in `available` bytes.
+/// Memory that several ranks share.
+struct SharedMemory {
+  std::size_t available = 0;  ///< bytes
+  int ranks = 1;
+  bool gpu = false;  ///< of a GPU, else of the host
+};
+
+/// Throws ConfigError, with the table and what would fit, if ranks of this size do not fit.
 void check_memory(const Config& config, const Layout& layout, const Precision& precision,
-                  const RankMemory& memory, int ranks_here, std::size_t available);
+                  const RankMemory& memory, const SharedMemory& shared);
 
 }  // namespace tandem

@@ -41,6 +41,17 @@ std::string groups_text(const Layout& layout, std::vector<int> (Layout::*group)(
   return text;
 }
 
+std::string collectives_text(const Placement& placement) {
+  switch (placement.comm) {
+    case CommChoice::kNccl:
+      return "NCCL, a GPU for every rank";
+    case CommChoice::kMpi:
+      return "MPI, staged through host memory";
+    default:
+      return fmt::format("in the memory of GPU 0, which all {} ranks share", placement.sharers);
+  }
+}
+
 /// Runs a part of step `step`; what it throws then says the step.
 template <typename Action>
 auto in_step(std::int64_t step, const Action& action) {
@@ -57,6 +68,29 @@ auto in_step(std::int64_t step, const Action& action) {
     throw InternalError(place + error.what());
   }
 }
+
+/// Around step `step`: the profiler's capture range begins before the first of `steps` and ends
+/// behind the last.
+class Capture {
+ public:
+  Capture(const Session& session, const std::array<std::int64_t, 2>& steps, std::int64_t step)
+      : session_(session), ends_(step == steps[1]) {
+    if (step == steps[0]) {
+      session_.begin_capture();
+    }
+  }
+  ~Capture() {
+    if (ends_) {
+      session_.end_capture();
+    }
+  }
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+ private:
+  const Session& session_;
+  bool ends_;
+};
 
 /// One rank's run, from allocation to the last line.
 class Run {
@@ -106,14 +140,13 @@ class Run {
 
  private:
   void agree_on_memory() {
-    agree(*rank_.control, [&] {
-      check_memory(config_, rank_.layout, rank_.precision, {*measured_, source_.buffer_bytes()},
-                   session_.hosts().ranks_here, available_memory());
-    });
+    agree(*rank_.control,
+          [&] { session_.check_memory(config_, *measured_, source_.buffer_bytes()); });
   }
 
   int steps(Trainer& trainer) {
     while (trainer.steps() < config_.train.steps) {
+      const Capture capture(session_, config_.profile.steps, trainer.steps() + 1);
       const double exposed_before = rank_.ledger->exposed_seconds();
       const StepResult result =
           in_step(trainer.steps() + 1, [&] { return trainer.step(stop_signal()); });
@@ -205,6 +238,9 @@ class Run {
                                                               : "threads of one process (local)",
                              fmt::join(session_.hosts().of(everyone), ", ")));
     row("device", rank_.device->describe());
+    if (session_.placement().device == DeviceKind::kCuda && layout.world() > 1) {
+      row("collectives", collectives_text(session_.placement()));
+    }
     row("CPUs", fmt::format("{} allowed for rank 0, {} thread{} per rank", allowed_cpus(),
                             rank_.threads, rank_.threads == 1 ? "" : "s"));
     if (roof_ > 0.0) {

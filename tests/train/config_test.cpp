@@ -401,7 +401,9 @@ constexpr const char* kAllChanged =
     "max_skipped: 4}\n"
     "optim: {kind: sgd, lr: 0.3, betas: [0.1, 0.7], eps: 1e-12, weight_decay: 0, momentum: 0.5,\n"
     "  schedule: {kind: wsd, warmup_steps: 1, stable_steps: 2, decay_steps: 8, min_lr: 0}}\n"
-    "checkpoint: {keep: 5, resume: never}\nlog: {every: 3, dir: out/dir}\nprofile: {nvtx: false}\n";
+    "checkpoint: {keep: 5, resume: never}\nlog: {every: 3, dir: out/dir}\nprofile: {nvtx: false, "
+    "steps: [3, 4]}\n"
+    "cuda: {tf32: true}\n";
 
 TEST(ConfigText, ReadsBackToTheSameConfig) {
   for (const char* text : {"", kAllChanged, "model: {kind: ffn}\ndata: {format: synthetic}\n",

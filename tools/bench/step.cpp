@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "train/memory.h"
 #include "train/roof.h"
 #include "train/state.h"
 #include "train/trainer.h"
@@ -56,10 +55,7 @@ StepBenchmark benchmark_step(Session& session, const Config& config, DataSource&
   const std::int64_t rows = max_rows(config);
   Arena measured;
   const TrainState sizes(config, rank.layout, rank.precision, rows, measured);
-  agree(*rank.control, [&] {
-    check_memory(config, rank.layout, rank.precision, {measured, source.buffer_bytes()},
-                 session.hosts().ranks_here, available_memory());
-  });
+  agree(*rank.control, [&] { session.check_memory(config, measured, source.buffer_bytes()); });
   Arena arena(*rank.device, measured);
   TrainState state(config, rank.layout, rank.precision, rows, arena);
   Trainer trainer(rank, config, state, source);
