@@ -4,17 +4,9 @@ namespace tandem {
 
 namespace {
 
-void weight_gradient(const Pass& pass, const Parameter& weight, const Tensor& d_y,
+Gemm weight_gradient(const Pass& pass, const Parameter& weight, const Tensor& d_y,
                      const Tensor& x) {
-  pass.device().gemm(
-      pass.compute(),
-      {.a = d_y, .b = x, .c = weight.main_grad, .transpose_a = true, .write = pass.write});
-  pass.ready(weight);
-}
-
-void bias_gradient(const Pass& pass, const Parameter& bias, const Tensor& d_y) {
-  pass.device().column_sum(pass.compute(), {.x = d_y, .out = bias.main_grad, .write = pass.write});
-  pass.ready(bias);
+  return {.a = d_y, .b = x, .c = weight.main_grad, .transpose_a = true, .write = pass.write};
 }
 
 }  // namespace
@@ -34,14 +26,26 @@ ColumnParallelLinear::ColumnParallelLinear(ParameterStore& store, const LinearOp
   }
 }
 
+Gemm ColumnParallelLinear::product(const Tensor& x, const Tensor& y) const {
+  return {.a = x,
+          .b = weight_->weight,
+          .c = y,
+          .transpose_b = true,
+          .bias = bias_ == nullptr ? Tensor() : bias_->weight};
+}
+
 void ColumnParallelLinear::forward(const Pass& pass, Context& context, const Tensor& x,
                                    const Tensor& y) const {
   context.input = x;
-  pass.device().gemm(pass.compute(), {.a = x,
-                                      .b = weight_->weight,
-                                      .c = y,
-                                      .transpose_b = true,
-                                      .bias = bias_ == nullptr ? Tensor() : bias_->weight});
+  pass.device().gemm(pass.compute(), product(x, y));
+}
+
+void ColumnParallelLinear::forward(const Pass& pass, Context& context, const Tensor& x,
+                                   const Tensor& y, Activation kind,
+                                   const Tensor& activated) const {
+  context.input = x;
+  pass.device().gemm_activation(pass.compute(),
+                                {.gemm = product(x, y), .kind = kind, .out = activated});
 }
 
 void ColumnParallelLinear::backward_input(const Pass& pass, const Tensor& d_y,
@@ -51,9 +55,15 @@ void ColumnParallelLinear::backward_input(const Pass& pass, const Tensor& d_y,
 
 void ColumnParallelLinear::backward_weight(const Pass& pass, const Context& context,
                                            const Tensor& d_y) const {
-  weight_gradient(pass, *weight_, d_y, context.input);
+  const Gemm gemm = weight_gradient(pass, *weight_, d_y, context.input);
+  if (bias_ == nullptr) {
+    pass.device().gemm(pass.compute(), gemm);
+  } else {
+    pass.device().gemm_bias_gradient(pass.compute(), {.gemm = gemm, .d_bias = bias_->main_grad});
+  }
+  pass.ready(*weight_);
   if (bias_ != nullptr) {
-    bias_gradient(pass, *bias_, d_y);
+    pass.ready(*bias_);
   }
 }
 
@@ -82,14 +92,26 @@ void RowParallelLinear::backward_input(const Pass& pass, const Tensor& d_y,
   pass.device().gemm(pass.compute(), {.a = d_y, .b = weight_->weight, .c = d_x});
 }
 
+void RowParallelLinear::backward_input(const Pass& pass, const Tensor& d_y, const Tensor& d_x,
+                                       const Activated& activated) const {
+  pass.device().gemm_activation_backward(pass.compute(),
+                                         {.gemm = {.a = d_y, .b = weight_->weight, .c = d_x},
+                                          .kind = activated.kind,
+                                          .pre = activated.pre,
+                                          .d_pre = activated.d_pre});
+}
+
 void RowParallelLinear::backward_weight(const Pass& pass, const Context& context,
                                         const Tensor& d_y) const {
-  weight_gradient(pass, *weight_, d_y, context.input);
+  pass.device().gemm(pass.compute(), weight_gradient(pass, *weight_, d_y, context.input));
+  pass.ready(*weight_);
 }
 
 void RowParallelLinear::backward_bias(const Pass& pass, const Tensor& d_y) const {
   if (bias_ != nullptr) {
-    bias_gradient(pass, *bias_, d_y);
+    pass.device().column_sum(pass.compute(),
+                             {.x = d_y, .out = bias_->main_grad, .write = pass.write});
+    pass.ready(*bias_);
   }
 }
 

@@ -36,6 +36,9 @@ class ColumnParallelLinear {
 
   /// y [rows, out / tp] = x [rows, in] W^T + b.
   void forward(const Pass& pass, Context& context, const Tensor& x, const Tensor& y) const;
+  /// y, and activated [rows, ...] = f(y) in the same kernel where the device has one.
+  void forward(const Pass& pass, Context& context, const Tensor& x, const Tensor& y,
+               Activation kind, const Tensor& activated) const;
   /// d_x [rows, in] = d_y W: this rank's partial sum, which f's backward adds up.
   void backward_input(const Pass& pass, const Tensor& d_y, const Tensor& d_x) const;
   /// Main gradients of W and b from d_y [rows, out / tp] and the saved input.
@@ -45,6 +48,8 @@ class ColumnParallelLinear {
   std::int64_t local_out() const { return weight_->local_shape()[0]; }
 
  private:
+  Gemm product(const Tensor& x, const Tensor& y) const;
+
   Parameter* weight_;
   Parameter* bias_ = nullptr;
 };
@@ -64,6 +69,15 @@ class RowParallelLinear {
   void forward(const Pass& pass, Context& context, const Tensor& x, const Tensor& y) const;
   /// d_x [rows, in / tp] = d_y [rows, out] W.
   void backward_input(const Pass& pass, const Tensor& d_y, const Tensor& d_x) const;
+  /// The activation that made x from `pre`, and its gradient.
+  struct Activated {
+    Activation kind = Activation::kGelu;
+    Tensor pre;    ///< [rows, in / tp], twice as wide for swiglu
+    Tensor d_pre;  ///< may be d_x's memory (but for swiglu) or pre's
+  };
+  /// d_pre = f'(pre) d_x in the same kernel where the device has one; d_x is scratch.
+  void backward_input(const Pass& pass, const Tensor& d_y, const Tensor& d_x,
+                      const Activated& activated) const;
   void backward_weight(const Pass& pass, const Context& context, const Tensor& d_y) const;
   /// Main gradient of the bias from the gradient of what it was added to; nothing without a bias.
   void backward_bias(const Pass& pass, const Tensor& d_y) const;

@@ -80,9 +80,7 @@ Tensor MlpBlock::forward(const Pass& pass, Context& context, const BlockScratch&
 
   const Tensor pre = context.pre.first(pass.rows);
   const Tensor activated = context.activated.first(pass.rows);
-  fc1_.forward(pass, context.fc1, entered.tensor, pre);
-  pass.device().activation_forward(pass.compute(),
-                                   {.kind = options_.activation, .pre = pre, .out = activated});
+  fc1_.forward(pass, context.fc1, entered.tensor, pre, options_.activation, activated);
   const Tensor partial = scratch.partial.first(pass.rows);
   fc2_.forward(pass, context.fc2, activated, partial);
 
@@ -121,11 +119,11 @@ void MlpBlock::backward(const Pass& pass, Context& context, const BlockScratch& 
   d_left.work.wait(pass.compute());
 
   const Tensor d_activated = scratch.d_act.first(pass.rows);
-  fc2_.backward_input(pass, d_left.tensor, d_activated);
-  const Tensor d_pre = context.pre.first(pass.rows);
-  pass.device().activation_backward(
-      pass.compute(),
-      {.kind = options_.activation, .pre = d_pre, .d_out = d_activated, .d_pre = d_pre});
+  // The gradient of `pre` takes the place of the activation's; swiglu's, which is wider, of `pre`.
+  const Tensor pre = context.pre.first(pass.rows);
+  const Tensor d_pre = options_.activation == Activation::kSwiglu ? pre : d_activated;
+  fc2_.backward_input(pass, d_left.tensor, d_activated,
+                      {.kind = options_.activation, .pre = pre, .d_pre = d_pre});
   const Tensor d_normed_partial = scratch.partial.first(pass.rows);
   fc1_.backward_input(pass, d_pre, d_normed_partial);
   const auto d_entered = region_.enter_backward(

@@ -55,7 +55,7 @@ class MlpBlock {
     ColumnParallelLinear::Context fc1;
     RowParallelLinear::Context fc2;
     Tensor normed;     ///< [shard_rows, hidden]
-    Tensor pre;        ///< [max_rows, parts * ffn / tp]; backward overwrites it with its gradient
+    Tensor pre;        ///< [max_rows, parts * ffn / tp]; swiglu's backward overwrites it
     Tensor activated;  ///< [max_rows, ffn / tp]
     Tensor out;        ///< [shard_rows, hidden]
   };

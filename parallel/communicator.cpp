@@ -75,7 +75,7 @@ class HeldHost {
 class Communicator::Call {
  public:
   Call(Communicator& communicator, Collective op, const CollectiveOptions& options)
-      : ledger_(communicator.ledger_),
+      : ledger_(communicator.holds_host() ? communicator.ledger_ : nullptr),
         range_(communicator.profiler_, options.label.empty() ? name_of(op) : options.label),
         held_(ledger_) {}
 
@@ -117,7 +117,7 @@ Communicator::Communicator(std::string name, std::vector<int> ranks, int index, 
       ranks_(std::move(ranks)),
       index_(index),
       device_(&device),
-      stream_(device.make_stream("communication " + name_)),
+      stream_(device.make_communication_stream("communication " + name_)),
       ledger_(ledger),
       profiler_(profiler) {
   ensure(index >= 0 && index < size(), "a rank makes only groups that it is a member of");
@@ -203,6 +203,12 @@ Work Communicator::barrier(const CollectiveOptions& options) {
   const Call call(*this, Collective::kBarrier, options);
   enter(Collective::kBarrier, DType::kU8, 0, options);
   return call.result(do_barrier(options));
+}
+
+void Communicator::add_exposed(double seconds) {
+  if (ledger_ != nullptr) {
+    ledger_->add_exposed(seconds);
+  }
 }
 
 void Communicator::enter(Collective op, DType dtype, std::int64_t count,
