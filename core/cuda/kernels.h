@@ -15,7 +15,6 @@ struct Launch {
   std::byte* scratch = nullptr;
   std::int64_t scratch_bytes = 0;
 };
-inline constexpr std::int64_t kScratchBytes = std::int64_t{8} << 20;
 
 // activation.cu
 void activation_forward(const Launch& launch, const ActivationForward& args);

@@ -11,6 +11,8 @@ namespace tandem::cuda {
 inline constexpr std::int64_t kWarp = 32;
 inline constexpr std::int64_t kThreads = 256;  ///< of all kernels but those with a block per row
 inline constexpr std::int64_t kMaxBlocks = 8192;
+inline constexpr std::int64_t kRowThreads = 512;  ///< most of a kernel with a block per row
+inline constexpr std::int64_t kScratchBytes = std::int64_t{8} << 20;  ///< of a stream, for sums
 
 struct Geometry {
   std::int64_t blocks = 0;
@@ -28,7 +30,8 @@ constexpr Geometry elementwise(std::int64_t items) {
 /// A block for each row (in a stride loop over more rows than a grid may have), with whole warps
 /// and about four packs a thread.
 constexpr Geometry row_blocks(std::int64_t rows, std::int64_t packs) {
-  const std::int64_t warps = std::clamp<std::int64_t>(ceil_div(packs, 4 * kWarp), 1, 16);
+  const std::int64_t warps =
+      std::clamp<std::int64_t>(ceil_div(packs, 4 * kWarp), 1, kRowThreads / kWarp);
   return {std::clamp<std::int64_t>(rows, 1, std::int64_t{1} << 30), warps * kWarp};
 }
 

@@ -3,8 +3,6 @@
 namespace tandem::cuda {
 namespace {
 
-constexpr int kRowThreads = 512;
-
 /// The columns of a row that are real vocabulary need not be whole packs: f(column) takes one, and
 /// rows are walked in packs only where every row starts on one.
 template <int N, typename T, typename F>

@@ -3,8 +3,6 @@
 namespace tandem::cuda {
 namespace {
 
-constexpr int kRowThreads = 512;
-
 template <typename T>
 struct ForwardRows {
   const T* x;

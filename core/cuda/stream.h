@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/cuda/kernels.h"
+#include "core/cuda/launch_geometry.h"
 #include "core/cuda/memory.h"
 #include "core/device.h"
 
