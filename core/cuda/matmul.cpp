@@ -241,6 +241,9 @@ class Matmul::Library {
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(want.alignment_b));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(want.alignment_d));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(want.alignment_d));
+    // Partial sums of a split contraction stay in the compute type: never rounded to D's and added.
+    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     std::vector<cublasLtMatmulHeuristicResult_t> results(kCandidates);
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(

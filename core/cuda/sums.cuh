@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(kThreads)
       f(r, column, sums, Width<N>{});
     }
   }
+#pragma unroll  // an index known when compiling keeps the sums in registers
   for (int s = 0; s < kSums; ++s) {
 #pragma unroll
     for (int k = 0; k < N; ++k) {
