@@ -99,14 +99,28 @@ class Communicator {
   /// Returns (at a wait) after every rank has called it.
   Work barrier(const CollectiveOptions& options);
 
+  /// Before the host blocks on a stream: returns once what was issued so far is done, and tells the
+  /// ledger for how long streams waited for it. Where collectives run on a device, this is where
+  /// errors and stalls surface: a stream that waits for a peer in vain would block the host for
+  /// ever. Where they run on the host, there is nothing to do.
+  virtual void settle() {}
+  /// This rank gives up: collectives that run on a device, of this and its other groups, end
+  /// unfinished, so that memory can be freed. Nothing to do where they run on the host.
+  virtual void cancel() noexcept {}
+
  protected:
   Device& device() const { return *device_; }
   /// The group's own stream, for what an implementation queues.
   Stream& stream() const { return *stream_; }
   /// The collective that is being issued.
   const LedgerEntry& current() const { return current_; }
+  /// Time for which the device waited for a collective and could not compute.
+  void add_exposed(double seconds);
 
  private:
+  /// Whether calls and waits hold the host until the data is there. Where not, an implementation
+  /// measures on the device, and tells add_exposed().
+  virtual bool holds_host() const { return true; }
   // Called with checked arguments in groups of two or more.
   virtual Work do_all_reduce(const Tensor& tensor, const CollectiveOptions& options) = 0;
   virtual Work do_all_gather(const Tensor& input, const Tensor& output,

@@ -25,9 +25,9 @@ struct CudaModule {
   int version = kCudaModuleVersion;  ///< first: read before anything else is trusted
   /// Called on the thread that will use the device.
   std::unique_ptr<Device> (*make_device)(const CudaDeviceChoice& choice) = nullptr;
-  /// A world whose groups of `device`'s kind talk through NCCL, over `world`, which passes the id
-  /// around, makes all other groups, and outlives the result. Collective over `control`, which
-  /// holds all ranks of `world`.
+  /// nullptr in a build without NCCL. A world whose groups of `device`'s kind talk through NCCL,
+  /// over `world`, which passes the id around, makes all other groups, and outlives the result.
+  /// Collective over `control`, which holds all ranks of `world`.
   std::unique_ptr<World> (*make_nccl_world)(World& world, Communicator& control, Device& device,
                                             const WorldOptions& options) = nullptr;
   /// The range that `nsys profile --capture-range=cudaProfilerApi` records.

@@ -21,6 +21,21 @@ std::string_view name_of(ReduceOp op) {
   return "?";
 }
 
+constexpr const char* kRemedy =
+    "every rank of a group must call the same collectives (raise parallel.timeout_s if a step can "
+    "take this long)";
+
+std::string tenths(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", seconds);
+  return text;
+}
+
+std::string in_group(const LedgerEntry& entry, std::span<const int> ranks) {
+  return entry.to_string() + " in group " + std::string(entry.group.view()) + " " +
+         to_string(ranks);
+}
+
 std::string describe(const Announcement& call) {
   std::string text = call.entry.to_string();
   if (call.entry.op == Collective::kAllReduce || call.entry.op == Collective::kReduceScatter) {
@@ -59,13 +74,14 @@ std::string disagreement(std::span<const int> ranks, std::span<const Announcemen
 
 std::string time_out(const LedgerEntry& entry, std::span<const int> ranks,
                      std::span<const int> missing, double seconds) {
-  char elapsed[32];
-  std::snprintf(elapsed, sizeof elapsed, "%.1f", seconds);
-  return entry.to_string() + " in group " + std::string(entry.group.view()) + " " +
-         to_string(ranks) + ": nothing from rank" + (missing.size() == 1 ? " " : "s ") +
+  return in_group(entry, ranks) + ": nothing from rank" + (missing.size() == 1 ? " " : "s ") +
          (missing.size() == 1 ? std::to_string(missing[0]) : to_string(missing)) + " for " +
-         elapsed + " s; every rank of a group must call the same collectives (raise " +
-         "parallel.timeout_s if a step can take this long)";
+         tenths(seconds) + " s; " + kRemedy;
+}
+
+std::string not_complete(const LedgerEntry& entry, std::span<const int> ranks, double seconds) {
+  return in_group(entry, ranks) + ": not complete after " + tenths(seconds) +
+         " s on the device; a rank is stalled or gone; " + kRemedy;
 }
 
 }  // namespace tandem

@@ -33,4 +33,7 @@ std::string disagreement(std::span<const int> ranks, std::span<const Announcemen
 std::string time_out(const LedgerEntry& entry, std::span<const int> ranks,
                      std::span<const int> missing, double seconds);
 
+/// The same where the device only knows that `entry` does not end.
+std::string not_complete(const LedgerEntry& entry, std::span<const int> ranks, double seconds);
+
 }  // namespace tandem

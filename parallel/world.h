@@ -17,7 +17,7 @@ class World {
   virtual ~World() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// "mpi" or "local".
+  /// "mpi", "local" or "nccl".
   virtual std::string kind() const = 0;
   /// Collective over the whole world, in the same order on every rank, with the group this rank is
   /// a member of (so "tp" is called by all ranks, each with its own group). `device` is where the
@@ -28,6 +28,9 @@ class World {
   /// The time-out of groups made from now on: the config that names it is read after the world is
   /// there. Called with the same value on every rank.
   virtual void set_timeout(double seconds) = 0;
+  /// Throws PeerLost if a peer is known to have given up: for ranks that wait elsewhere than in a
+  /// collective of this world.
+  virtual void check() = 0;
   /// This rank cannot go on: peers that wait for it, now or later, wake with PeerLost that carries
   /// `why`. Where ranks are processes this ends nothing by itself: the others find out by time-out
   /// or by the launcher.

@@ -67,13 +67,22 @@ Placement place_rank(DeviceChoice device, CommChoice comm, bool threads,
         .comm = comm == CommChoice::kAuto ? host_comm : comm};
   }
 
+  const auto without =
+      std::find_if(ranks.begin(), ranks.end(), [](const RankGpus& r) { return !r.nccl; });
+  if (comm == CommChoice::kNccl && without != ranks.end()) {
+    throw ConfigError(fmt::format(
+        "parallel.comm: nccl: the CUDA module on {} was built without NCCL. Build it where nccl.h "
+        "and libnccl.so are, or write {}",
+        without->host, threads ? "local (ranks as threads)" : "mpi (under mpirun)"));
+  }
   const auto shared = sharers_of_one_gpu(ranks);
   if (comm == CommChoice::kNccl && shared) {
     refuse_sharers(ranks, *shared, threads);
   }
   Placement placement{.device = DeviceKind::kCuda, .comm = comm};
   if (comm == CommChoice::kAuto) {
-    placement.comm = shared || ranks.size() == 1 ? host_comm : CommChoice::kNccl;
+    const bool apart = !shared && without == ranks.end() && ranks.size() > 1;
+    placement.comm = apart ? CommChoice::kNccl : host_comm;
   }
   const bool together = placement.comm == CommChoice::kLocal;
   const auto gpu_of = [&](const RankGpus& r) { return together ? r.first : r.gpu; };
@@ -91,9 +100,10 @@ std::vector<RankGpus> gather_gpus(Communicator& control, const HostMap& hosts,
   const int ordinal = visible == 0 ? 0 : hosts.index_here % visible;
   struct Message {
     std::array<std::uint8_t, kIdentityBytes> gpu{}, first{};
-    std::int32_t visible = 0, ordinal = 0;
+    std::int32_t visible = 0, ordinal = 0, nccl = 0;
   };
   Message own{.visible = visible, .ordinal = ordinal};
+  own.nccl = found.module != nullptr && found.module->make_nccl_world != nullptr ? 1 : 0;
   const auto put = [&](const std::string& identity, std::array<std::uint8_t, kIdentityBytes>& to) {
     std::copy_n(identity.begin(), std::min(identity.size(), to.size() - 1), to.begin());
   };
@@ -111,7 +121,7 @@ std::vector<RankGpus> gather_gpus(Communicator& control, const HostMap& hosts,
   std::vector<RankGpus> ranks;
   for (std::size_t r = 0; r < all.size(); ++r) {
     ranks.push_back({hosts.names[r], all[r].visible, all[r].ordinal, text_of(all[r].gpu.data()),
-                     text_of(all[r].first.data())});
+                     text_of(all[r].first.data()), all[r].nccl != 0});
   }
   return ranks;
 }

@@ -20,6 +20,7 @@ struct RankGpus {
   int ordinal = 0;    ///< the one it would take if every rank can have its own
   std::string gpu;    ///< that GPU's identity
   std::string first;  ///< the identity of GPU 0
+  bool nccl = true;   ///< its build has NCCL
 };
 
 struct Placement {

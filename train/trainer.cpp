@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <exception>
 
 #include "optim/gradient_norm.h"
 #include "optim/optimizer.h"
@@ -22,6 +23,25 @@ double seconds_since(Clock::time_point start) {
 /// Signals that stop a run, in the order in which they travel beside the token count.
 constexpr std::array<int, 4> kStopSignals = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
 
+/// What leaves by an exception cancels this rank's collectives first: freeing a device's memory
+/// waits for its kernels, and some would wait for a peer for ever.
+class CancelOnError {
+ public:
+  explicit CancelOnError(RankContext& rank) : rank_(&rank) {}
+  ~CancelOnError() {
+    if (std::uncaught_exceptions() > before_) {
+      rank_->tensor_parallel->cancel();
+      rank_->data_parallel->cancel();
+    }
+  }
+  CancelOnError(const CancelOnError&) = delete;
+  CancelOnError& operator=(const CancelOnError&) = delete;
+
+ private:
+  RankContext* rank_;
+  int before_ = std::uncaught_exceptions();
+};
+
 }  // namespace
 
 Trainer::Trainer(RankContext& rank, const Config& config, TrainState& state, DataSource& source)
@@ -34,6 +54,16 @@ Trainer::Trainer(RankContext& rank, const Config& config, TrainState& state, Dat
 }
 
 StepResult Trainer::step(int signal) {
+  const CancelOnError guard(*rank_);
+  return run_step(signal);
+}
+
+EvaluationResult Trainer::evaluate(const std::function<int()>& signal) {
+  const CancelOnError guard(*rank_);
+  return run_evaluation(signal);
+}
+
+StepResult Trainer::run_step(int signal) {
   const ProfileRange range(rank_->profiler, "step");
   const auto start = Clock::now();
   StepResult result;
@@ -172,11 +202,17 @@ std::array<double, 2> Trainer::reduce_scalars() {
 double Trainer::read(const Tensor& scalar) {
   double value = 0.0;
   rank_->device->copy(*rank_->compute, scalar, Tensor(&value, DType::kF64, {1}));
-  rank_->compute->synchronize();
+  finish_queued();
   return value;
 }
 
-EvaluationResult Trainer::evaluate(const std::function<int()>& signal) {
+void Trainer::finish_queued() {
+  rank_->tensor_parallel->settle();
+  rank_->data_parallel->settle();
+  rank_->compute->synchronize();
+}
+
+EvaluationResult Trainer::run_evaluation(const std::function<int()>& signal) {
   const ProfileRange range(rank_->profiler, "evaluate");
   rank_->device->fill_zero(*rank_->compute, state_->loss_sum);
   EvaluationResult result;
@@ -187,7 +223,7 @@ EvaluationResult Trainer::evaluate(const std::function<int()>& signal) {
     result.stop_signal = agreed.signal;
     const Pass pass = upload(batch);
     state_->network.forward(pass, current_, 0.0, state_->loss_sum);
-    rank_->compute->synchronize();  // the source reuses its host buffers
+    finish_queued();  // the source reuses its host buffers
   }
   double loss_sum = read(state_->loss_sum);
   if (rank_->layout.tp_rank() != 0 && !state_->network.loss_is_partial()) {

@@ -29,6 +29,13 @@ void LocalWorldState::set_timeout(double seconds) {
   options_.timeout_s = seconds;
 }
 
+void LocalWorldState::check() {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) {
+    throw PeerLost(failure_);
+  }
+}
+
 void LocalWorldState::fail(const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (failure_.empty()) {

@@ -23,6 +23,8 @@ class LocalWorldState {
   std::shared_ptr<LocalGroup> group(const std::string& name, const std::vector<int>& ranks,
                                     int instance);
   void set_timeout(double seconds);
+  /// Throws PeerLost if a rank has failed.
+  void check();
   /// The first failure is the one that is told.
   void fail(const std::string& why);
   void depart(int rank);
@@ -50,6 +52,7 @@ class LocalWorld final : public World {
                                            Device& device, Ledger* ledger,
                                            Profiler* profiler) override;
   void set_timeout(double seconds) override { state_->set_timeout(seconds); }
+  void check() override { state_->check(); }
   void abandon(const std::string& why) noexcept override;
 
  private:

@@ -38,6 +38,7 @@ class MpiWorld final : public World {
   }
 
   void set_timeout(double seconds) override { transport_->set_timeout(seconds); }
+  void check() override { transport_->check_world(); }
   void abandon(const std::string& why) noexcept override { transport_->give_up(why); }
 
  private:

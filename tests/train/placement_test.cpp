@@ -128,6 +128,17 @@ TEST(Placement, RefusesTwoRanksOnOneGpuUnderNcclAndNamesBothAndTheWaysOut) {
                     HasSubstr("parallel.comm: local")));
 }
 
+TEST(Placement, WithoutNcclGpusTalkThroughTheHost) {
+  std::vector<RankGpus> ranks = cluster(1, 2, 2);
+  ranks[1].nccl = false;
+  const Placement placement = place_rank(DeviceChoice::kAuto, CommChoice::kAuto, false, ranks, 1);
+  EXPECT_EQ(placement.device, DeviceKind::kCuda);
+  EXPECT_EQ(placement.comm, CommChoice::kMpi);
+  EXPECT_EQ(placement.ordinal, 1);
+  EXPECT_THAT(refusal(DeviceChoice::kAuto, CommChoice::kNccl, false, ranks),
+              AllOf(HasSubstr("node0 was built without NCCL"), HasSubstr("mpi")));
+}
+
 TEST(Placement, AutoIsTheCpuForAllWhereOneHostHasNoGpu) {
   std::vector<RankGpus> ranks = cluster(2, 1, 1);
   ranks[1] = {.host = "node1"};
@@ -163,6 +174,7 @@ TEST(Placement, EveryRankLearnsWhatAllSee) {
     EXPECT_EQ(ranks[1].ordinal, 1);
     EXPECT_EQ(ranks[1].gpu, "y");
     EXPECT_EQ(ranks[1].first, "x");
+    EXPECT_FALSE(ranks[1].nccl);
     EXPECT_EQ(ranks[2].visible, 0) << "a GPU without a module is none";
   });
   for (const auto& error : thrown) {

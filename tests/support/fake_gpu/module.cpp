@@ -23,6 +23,7 @@ class FakeNcclWorld final : public World {
     return world_->make_group(name, ranks, device, ledger, profiler);
   }
   void set_timeout(double seconds) override { world_->set_timeout(seconds); }
+  void check() override { world_->check(); }
   void abandon(const std::string& why) noexcept override { world_->abandon(why); }
 
  private:

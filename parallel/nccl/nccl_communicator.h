@@ -1,0 +1,101 @@
+// The communicator of ranks that have a GPU each. A collective is queued on the group's own stream,
+// which has priority over the computing one: the call returns at once, and a wait makes a stream
+// wait, not the host. The host sees an error or a stall when it looks, which is in wait_host() and
+// settle(); then everything under way is aborted, so that no kernel is left that waits for a peer
+// that will never come.
+//
+// Sums are NCCL's: in the type of the tensor, each hop rounded, in an order of NCCL's choice; the
+// same bits on every rank. No averages and no scaled sums: scaling is done elsewhere.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/communicator.h"
+#include "parallel/nccl/marks.h"
+#include "parallel/nccl/nccl_arguments.h"
+#include "parallel/nccl/nccl_comm.h"
+#include "parallel/nccl/pending.h"
+#include "parallel/world.h"
+
+namespace tandem::nccl {
+
+class NcclCommunicator;
+
+/// What the groups of one rank share: one that fails takes the others down with it.
+class RankState {
+ public:
+  /// `world` outlives this.
+  RankState(World& world, double timeout_s) : world_(&world), timeout_s_(timeout_s) {}
+
+  double timeout() const { return timeout_s_; }
+  void set_timeout(double seconds) { timeout_s_ = seconds; }
+  void add(NcclCommunicator& group) { groups_.push_back(&group); }
+  void remove(NcclCommunicator& group) { groups_.remove(&group); }
+
+  /// Throws PeerLost or InternalError, and aborts all groups, if one of them has failed or stalled,
+  /// or a peer is known to have given up.
+  void check();
+  /// Throws what went wrong before, if something did.
+  void check_open() const;
+  void abort(const std::string& why) noexcept;
+
+ private:
+  World* world_;
+  double timeout_s_;
+  std::list<NcclCommunicator*> groups_;
+  std::string failure_;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  /// `comm` is empty for a group of one.
+  NcclCommunicator(std::string name, std::vector<int> ranks, int index, Device& device,
+                   Ledger* ledger, Profiler* profiler, std::unique_ptr<NcclComm> comm,
+                   std::shared_ptr<RankState> state);
+  ~NcclCommunicator() override;
+
+  void settle() override;
+  void cancel() noexcept override;
+
+  /// For RankState: throws if NCCL has found an error, or a collective has stalled.
+  void look();
+  void abort() noexcept;
+
+ private:
+  class NcclWork;
+
+  bool holds_host() const override { return false; }
+  Work do_all_reduce(const Tensor& tensor, const CollectiveOptions& options) override;
+  Work do_all_gather(const Tensor& input, const Tensor& output,
+                     const CollectiveOptions& options) override;
+  Work do_reduce_scatter(const Tensor& input, const Tensor& output,
+                         const CollectiveOptions& options) override;
+  Work do_all_to_all(const Tensor& input, std::span<const std::int64_t> send_rows,
+                     const Tensor& output, std::span<const std::int64_t> receive_rows,
+                     const CollectiveOptions& options) override;
+  Work do_broadcast(const Tensor& tensor, int root, const CollectiveOptions& options) override;
+  Work do_barrier(const CollectiveOptions& options) override;
+
+  /// Queues `queue(comm, stream)`, which returns NCCL's result, behind `options.after`.
+  template <typename Queue>
+  Work issue(const CollectiveOptions& options, const char* name, Queue&& queue);
+  /// Blocks the host, looking out for failures, until `mark` is reached.
+  void wait_for(const StreamMark& mark);
+
+  std::unique_ptr<NcclComm> comm_;
+  std::shared_ptr<RankState> state_;
+  std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
+  Pending<StreamMark> pending_;
+  /// Before and behind each wait of a stream: between them the device computed nothing.
+  struct Wait {
+    StreamMark before, behind;
+  };
+  std::vector<Wait> waits_;
+  std::byte* barrier_ = nullptr;  ///< 4 bytes on the device, once a barrier is called
+};
+
+}  // namespace tandem::nccl

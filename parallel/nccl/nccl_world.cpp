@@ -1,0 +1,80 @@
+#include "parallel/nccl/nccl_world.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "parallel/nccl/nccl_communicator.h"
+
+namespace tandem::nccl {
+
+namespace {
+
+ncclUniqueId agree_on_id(Communicator& control) {
+  ncclUniqueId id{};
+  if (control.index() == 0) {
+    const ncclResult_t result = ncclGetUniqueId(&id);
+    if (result != ncclSuccess) {
+      throw InternalError("ncclGetUniqueId: NCCL says: " + words(result, nullptr));
+    }
+  }
+  control
+      .broadcast(Tensor(id.internal, DType::kU8, {NCCL_UNIQUE_ID_BYTES}), 0, {.label = "NCCL's id"})
+      .wait_host();
+  return id;
+}
+
+class NcclWorld final : public World {
+ public:
+  NcclWorld(World& world, Communicator& control, const WorldOptions& options)
+      : world_(&world),
+        state_(std::make_shared<RankState>(world, options.timeout_s)),
+        watch_([this] { world_->check(); }),
+        comm_(agree_on_id(control), world.size(), world.rank(), options.timeout_s, watch_) {}
+
+  int rank() const override { return world_->rank(); }
+  int size() const override { return world_->size(); }
+  std::string kind() const override { return "nccl"; }
+
+  std::unique_ptr<Communicator> make_group(const std::string& name, const std::vector<int>& ranks,
+                                           Device& device, Ledger* ledger,
+                                           Profiler* profiler) override {
+    if (device.host_memory()) {
+      return world_->make_group(name, ranks, device, ledger, profiler);
+    }
+    const auto place = std::find(ranks.begin(), ranks.end(), rank());
+    ensure(place != ranks.end(), "a rank makes only groups that it is a member of");
+    const int index = static_cast<int>(place - ranks.begin());
+    const Split split = split_of(ranks, index);
+    auto comm = std::make_unique<NcclComm>(comm_, split.color, split.key);
+    if (split.color == kNoColor) {
+      comm.reset();
+    }
+    return std::make_unique<NcclCommunicator>(name, ranks, index, device, ledger, profiler,
+                                              std::move(comm), state_);
+  }
+
+  void set_timeout(double seconds) override {
+    world_->set_timeout(seconds);
+    state_->set_timeout(seconds);
+  }
+  void check() override { state_->check(); }
+  void abandon(const std::string& why) noexcept override {
+    state_->abort(why);
+    world_->abandon(why);
+  }
+
+ private:
+  World* world_;
+  std::shared_ptr<RankState> state_;
+  Watch watch_;
+  NcclComm comm_;
+};
+
+}  // namespace
+
+std::unique_ptr<World> make_nccl_world(World& world, Communicator& control, Device&,
+                                       const WorldOptions& options) {
+  return std::make_unique<NcclWorld>(world, control, options);
+}
+
+}  // namespace tandem::nccl
