@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iostream>
 #include <limits>
 
+#include "parallel/cuda_module.h"
 #include "tests/support/cuda/emulated_cuda.h"
 #include "tests/support/deferred_device.h"
 
@@ -61,6 +63,18 @@ std::vector<double> download(Device& device, Stream& stream, const Tensor& tenso
   return to_doubles(host);
 }
 
+/// This machine's first GPU; says once why there is none.
+const CudaModule* gpu() {
+  static const CudaModule* const module = [] {
+    const CudaFound found = find_cuda();
+    if (found.module == nullptr) {
+      std::cerr << "No kernel is tested on a GPU: " << found.missing << ".\n";
+    }
+    return found.module;
+  }();
+  return module;
+}
+
 }  // namespace
 
 std::vector<DeviceCase> device_cases() {
@@ -85,6 +99,11 @@ std::vector<DeviceCase> device_cases() {
   cases.push_back({"emulated_cuda_fp32", emulated, fp32});
   cases.push_back({"emulated_cuda_bf16", emulated, bf16});
 #endif
+  if (gpu() != nullptr) {
+    const auto cuda = [] { return gpu()->make_device({}); };
+    cases.push_back({"cuda_fp32", cuda, fp32});
+    cases.push_back({"cuda_bf16", cuda, bf16});
+  }
   return cases;
 }
 
