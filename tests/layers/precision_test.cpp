@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "tests/support/cuda/emulated_cuda.h"
 #include "tests/support/deferred_device.h"
 #include "tests/support/network_fixture.h"
 
@@ -33,8 +34,9 @@ NetworkOptions two_wide(Activation activation) {
   return options;
 }
 
-/// The network on the cpu device in `precision`, held against one rank in double.
-void expect_accurate(NetworkOptions options, int tp, const Precision& precision, double tolerance) {
+/// The network on a device in `precision`, held against one rank in double.
+void expect_accurate(NetworkOptions options, int tp, const Precision& precision, double tolerance,
+                     const DeviceFactory& device = one_thread_cpu) {
   const std::vector<Rows> step = {make_rows(options, 0, 32, 4)};
   const NetworkResult exact = run_network({.options = options, .dropout = 0.1}, step, kScale);
   for (const bool sequence_parallel : {false, true}) {
@@ -43,7 +45,7 @@ void expect_accurate(NetworkOptions options, int tp, const Precision& precision,
                               .dropout = 0.1,
                               .tp = tp,
                               .precision = precision,
-                              .device = one_thread_cpu},
+                              .device = device},
                              step, kScale),
                  exact, tolerance);
   }
@@ -62,6 +64,18 @@ TEST(NetworkPrecision, Bf16IsWithin2PercentOfDouble) {
   expect_accurate(sized(64, 256, Activation::kGelu), 2, kBFloat, 2e-2);
   expect_accurate(sized(64, 256, Activation::kSwiglu), 4, kBFloat, 2e-2);
 }
+
+#ifndef __SANITIZE_THREAD__  // it does not understand fibers
+// The cuda device's own kernels, run by the host; ranks are threads that share the device's memory.
+TEST(NetworkPrecision, TheCudaDevicesKernelsAreAsCloseToDouble) {
+  for (const bool epilogues : {true, false}) {
+    const auto device = [=] { return testing::make_emulated_cuda_device(epilogues); };
+    expect_accurate(sized(64, 256, Activation::kGelu), 2, kFloat, 1e-5, device);
+    expect_accurate(sized(64, 256, Activation::kGelu), 2, kBFloat, 2e-2, device);
+    expect_accurate(sized(64, 256, Activation::kSwiglu), 4, kBFloat, 2e-2, device);
+  }
+}
+#endif
 
 // A wait that is missing, or a buffer used too early, shows as other bits.
 TEST(NetworkStreams, AStepOnLateStreamsGivesTheBitsOfOneThatRunsAtOnce) {
