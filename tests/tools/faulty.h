@@ -39,6 +39,7 @@ class FaultyWorld final : public World {
                                            Device& device, Ledger* ledger,
                                            Profiler* profiler) override;
   void set_timeout(double seconds) override { inner_->set_timeout(seconds); }
+  void check() override { inner_->check(); }
   void abandon(const std::string& why) noexcept override { inner_->abandon(why); }
 
  private:
