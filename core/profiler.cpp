@@ -2,9 +2,11 @@
 
 #ifdef TANDEM_HAVE_NVTX
 #include <nvtx3/nvToolsExt.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <cstring>
 #endif
 
 namespace tandem {
@@ -18,21 +20,39 @@ nvtxDomainHandle_t domain() {
   return handle;
 }
 
+using Text = std::array<char, 96>;
+
+/// "name detail", cut to what fits.
+Text text_of(const RangeName& range) {
+  Text text{};
+  char* end =
+      std::copy_n(range.name.data(), std::min(range.name.size(), text.size() - 1), text.data());
+  if (!range.detail.empty() && end < text.data() + text.size() - 2) {
+    *end++ = ' ';
+    const auto room = static_cast<std::size_t>(text.data() + text.size() - 1 - end);
+    std::copy_n(range.detail.data(), std::min(range.detail.size(), room), end);
+  }
+  return text;
+}
+
 }  // namespace
 
 Profiler::Profiler(bool nvtx) : nvtx_(nvtx) {}
 
-void Profiler::begin(std::string_view name) {
+void Profiler::begin(const RangeName& range) {
   if (!nvtx_) {
     return;
   }
-  std::array<char, 96> text{};
-  std::memcpy(text.data(), name.data(), std::min(name.size(), text.size() - 1));
+  const Text text = text_of(range);
   nvtxEventAttributes_t event{};
   event.version = NVTX_VERSION;
   event.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
   event.messageType = NVTX_MESSAGE_TYPE_ASCII;
   event.message.ascii = text.data();
+  if (range.payload >= 0) {
+    event.payloadType = NVTX_PAYLOAD_TYPE_INT64;
+    event.payload.llValue = range.payload;
+  }
   nvtxDomainRangePushEx(domain(), &event);
 }
 
@@ -41,10 +61,17 @@ void Profiler::end() {
     nvtxDomainRangePop(domain());
   }
 }
+
+void Profiler::name_thread(const std::string& name) const {
+  if (nvtx_) {
+    nvtxNameOsThreadA(static_cast<std::uint32_t>(syscall(SYS_gettid)), name.c_str());
+  }
+}
 #else
 Profiler::Profiler(bool) : nvtx_(false) {}
-void Profiler::begin(std::string_view) {}
+void Profiler::begin(const RangeName&) {}
 void Profiler::end() {}
+void Profiler::name_thread(const std::string&) const {}
 #endif
 
 }  // namespace tandem

@@ -32,6 +32,7 @@ ContextEmbedding::Context ContextEmbedding::make_context(Arena& arena, const Pre
 
 Tensor ContextEmbedding::forward(const Pass& pass, Context& context, const Tensor& ids) const {
   context.ids = ids;
+  const ProfileRange range(pass.rank->profiler, {options_.name, "forward", pass.rows});
   const Tensor partial = context.partial.first(pass.rows);
   pass.device().embedding_forward(
       pass.compute(),
@@ -44,6 +45,7 @@ Tensor ContextEmbedding::forward(const Pass& pass, Context& context, const Tenso
 }
 
 void ContextEmbedding::backward(const Pass& pass, Context& context, const Tensor& gradient) const {
+  const ProfileRange range(pass.rank->profiler, {options_.name, "backward", pass.rows});
   const auto d_partial = region_.leave_backward(
       pass, gradient, context.gathered.absent() ? Tensor() : context.gathered.first(pass.rows));
   d_partial.work.wait(pass.compute());

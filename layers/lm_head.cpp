@@ -37,15 +37,17 @@ void LmHead::forward(const Pass& pass, Context& context, const BlockScratch& scr
       pass, normed, scratch.gathered.absent() ? Tensor() : scratch.gathered.first(pass.rows));
   entered.work.wait(pass.compute());
   const Tensor logits = context.logits.first(pass.rows);
-  head_.forward(pass, context.head, entered.tensor, logits);
-  VocabParallelCrossEntropy::apply(pass, context.loss,
-                                   {.logits = logits,
-                                    .targets = targets,
-                                    .vocab_start = head_.weight().cut_start(),
-                                    .valid_columns = head_.weight().cut_valid(),
-                                    .scale = scale,
-                                    .d_logits = scale == 0.0 ? Tensor() : logits,
-                                    .loss_sum = loss_sum});
+  pass.in_range("head gemm", [&] { head_.forward(pass, context.head, entered.tensor, logits); });
+  pass.in_range("cross-entropy", [&] {
+    VocabParallelCrossEntropy::apply(pass, context.loss,
+                                     {.logits = logits,
+                                      .targets = targets,
+                                      .vocab_start = head_.weight().cut_start(),
+                                      .valid_columns = head_.weight().cut_valid(),
+                                      .scale = scale,
+                                      .d_logits = scale == 0.0 ? Tensor() : logits,
+                                      .loss_sum = loss_sum});
+  });
 }
 
 void LmHead::backward(const Pass& pass, Context& context, const BlockScratch& scratch,
@@ -54,12 +56,12 @@ void LmHead::backward(const Pass& pass, Context& context, const BlockScratch& sc
   const std::int64_t shard = region_.shard_rows(pass);
   const Tensor d_logits = context.logits.first(pass.rows);
   const Tensor d_normed_partial = scratch.partial.first(pass.rows);
-  head_.backward_input(pass, d_logits, d_normed_partial);
+  pass.in_range("head dgrad", [&] { head_.backward_input(pass, d_logits, d_normed_partial); });
   const auto d_entered = region_.enter_backward(
       pass, d_normed_partial,
       scratch.scattered.absent() ? Tensor() : scratch.scattered.first(shard));
   // No block has run since this micro-batch's forward, so the gathered tokens are still there.
-  head_.backward_weight(pass, context.head, d_logits);
+  pass.in_range("head wgrad", [&] { head_.backward_weight(pass, context.head, d_logits); });
   d_entered.work.wait(pass.compute());
   norm_.backward(pass, context.norm, d_entered.tensor, Tensor(), gradient);
 }

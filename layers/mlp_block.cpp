@@ -73,16 +73,18 @@ Tensor MlpBlock::forward(const Pass& pass, Context& context, const BlockScratch&
   const ProfileRange range(pass.rank->profiler, forward_range_);
   const std::int64_t shard = region_.shard_rows(pass);
   const Tensor normed = context.normed.first(shard);
-  norm_.forward(pass, context.norm, x, normed);
+  pass.in_range("norm", [&] { norm_.forward(pass, context.norm, x, normed); });
   const auto entered = region_.enter(
       pass, normed, scratch.gathered.absent() ? Tensor() : scratch.gathered.first(pass.rows));
   entered.work.wait(pass.compute());
 
   const Tensor pre = context.pre.first(pass.rows);
   const Tensor activated = context.activated.first(pass.rows);
-  fc1_.forward(pass, context.fc1, entered.tensor, pre, options_.activation, activated);
+  pass.in_range("fc1 gemm, activation", [&] {
+    fc1_.forward(pass, context.fc1, entered.tensor, pre, options_.activation, activated);
+  });
   const Tensor partial = scratch.partial.first(pass.rows);
-  fc2_.forward(pass, context.fc2, activated, partial);
+  pass.in_range("fc2 gemm", [&] { fc2_.forward(pass, context.fc2, activated, partial); });
 
   const auto left = region_.leave(
       pass, partial, scratch.scattered.absent() ? Tensor() : scratch.scattered.first(shard));
@@ -122,22 +124,27 @@ void MlpBlock::backward(const Pass& pass, Context& context, const BlockScratch& 
   // The gradient of `pre` takes the place of the activation's; swiglu's, which is wider, of `pre`.
   const Tensor pre = context.pre.first(pass.rows);
   const Tensor d_pre = options_.activation == Activation::kSwiglu ? pre : d_activated;
-  fc2_.backward_input(pass, d_left.tensor, d_activated,
-                      {.kind = options_.activation, .pre = pre, .d_pre = d_pre});
+  pass.in_range("fc2 dgrad, activation", [&] {
+    fc2_.backward_input(pass, d_left.tensor, d_activated,
+                        {.kind = options_.activation, .pre = pre, .d_pre = d_pre});
+  });
   const Tensor d_normed_partial = scratch.partial.first(pass.rows);
-  fc1_.backward_input(pass, d_pre, d_normed_partial);
+  pass.in_range("fc1 dgrad", [&] { fc1_.backward_input(pass, d_pre, d_normed_partial); });
   const auto d_entered = region_.enter_backward(
       pass, d_normed_partial,
       scratch.scattered.absent() ? Tensor() : scratch.scattered.first(shard));
 
-  fc2_.backward_weight(pass, context.fc2, d_left.tensor);
-  fc2_.backward_bias(pass, d_branch);
+  pass.in_range("fc2 wgrad", [&] {
+    fc2_.backward_weight(pass, context.fc2, d_left.tensor);
+    fc2_.backward_bias(pass, d_branch);
+  });
   entered.work.wait(pass.compute());
   context.fc1.input = entered.tensor;
-  fc1_.backward_weight(pass, context.fc1, d_pre);
+  pass.in_range("fc1 wgrad", [&] { fc1_.backward_weight(pass, context.fc1, d_pre); });
 
   d_entered.work.wait(pass.compute());
-  norm_.backward(pass, context.norm, d_entered.tensor, gradient, gradient);
+  pass.in_range("norm backward",
+                [&] { norm_.backward(pass, context.norm, d_entered.tensor, gradient, gradient); });
 }
 
 }  // namespace tandem

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "core/device.h"
 #include "parallel/gradient_reducer.h"
@@ -25,6 +26,12 @@ struct Pass {
 
   Device& device() const { return *rank->device; }
   Stream& compute() const { return *rank->compute; }
+  /// Runs a phase inside a profiler range of its name.
+  template <typename Phase>
+  void in_range(std::string_view name, Phase&& phase) const {
+    const ProfileRange range(rank->profiler, {name, {}, rows});
+    phase();
+  }
   void ready(const Parameter& parameter) const {
     if (reducer != nullptr) {
       reducer->ready(parameter);

@@ -74,9 +74,14 @@ class HeldHost {
 /// Around a call's implementation: its profiler range, and the time for which it held the host.
 class Communicator::Call {
  public:
-  Call(Communicator& communicator, Collective op, const CollectiveOptions& options)
+  /// `tensor`: this rank's, whose bytes the range shows; absent for none.
+  Call(Communicator& communicator, Collective op, const Tensor& tensor,
+       const CollectiveOptions& options)
       : ledger_(communicator.holds_host() ? communicator.ledger_ : nullptr),
-        range_(communicator.profiler_, options.label.empty() ? name_of(op) : options.label),
+        range_(communicator.profiler_,
+               RangeName{
+                   options.label.empty() ? std::string_view(communicator.name_) : options.label,
+                   name_of(op), tensor.absent() ? -1 : static_cast<std::int64_t>(tensor.bytes())}),
         held_(ledger_) {}
 
   /// The call's result, whose waits are told to the ledger too.
@@ -128,7 +133,7 @@ Work Communicator::all_reduce(const Tensor& tensor, const CollectiveOptions& opt
   if (size() == 1) {
     return {};
   }
-  const Call call(*this, Collective::kAllReduce, options);
+  const Call call(*this, Collective::kAllReduce, tensor, options);
   enter(Collective::kAllReduce, tensor.dtype, tensor.numel(), options);
   return call.result(do_all_reduce(tensor, options));
 }
@@ -144,7 +149,7 @@ Work Communicator::all_gather(const Tensor& input, const Tensor& output,
   if (size() == 1) {
     return copy_alone(input, output, options);
   }
-  const Call call(*this, Collective::kAllGather, options);
+  const Call call(*this, Collective::kAllGather, input, options);
   enter(Collective::kAllGather, input.dtype, input.numel(), options);
   return call.result(do_all_gather(input, output, options));
 }
@@ -160,7 +165,7 @@ Work Communicator::reduce_scatter(const Tensor& input, const Tensor& output,
   if (size() == 1) {
     return copy_alone(input, output, options);
   }
-  const Call call(*this, Collective::kReduceScatter, options);
+  const Call call(*this, Collective::kReduceScatter, output, options);
   enter(Collective::kReduceScatter, output.dtype, output.numel(), options);
   return call.result(do_reduce_scatter(input, output, options));
 }
@@ -180,7 +185,7 @@ Work Communicator::all_to_all(const Tensor& input, std::span<const std::int64_t>
     ensure(input.numel() == output.numel(), "all_to_all to oneself sends what it receives");
     return copy_alone(input, output, options);
   }
-  const Call call(*this, Collective::kAllToAll, options);
+  const Call call(*this, Collective::kAllToAll, input, options);
   enter(Collective::kAllToAll, input.dtype, input.numel(), options);
   return call.result(do_all_to_all(input, send_rows, output, receive_rows, options));
 }
@@ -191,7 +196,7 @@ Work Communicator::broadcast(const Tensor& tensor, int root, const CollectiveOpt
   if (size() == 1) {
     return {};
   }
-  const Call call(*this, Collective::kBroadcast, options);
+  const Call call(*this, Collective::kBroadcast, tensor, options);
   enter(Collective::kBroadcast, tensor.dtype, tensor.numel(), options);
   return call.result(do_broadcast(tensor, root, options));
 }
@@ -200,7 +205,7 @@ Work Communicator::barrier(const CollectiveOptions& options) {
   if (size() == 1) {
     return {};
   }
-  const Call call(*this, Collective::kBarrier, options);
+  const Call call(*this, Collective::kBarrier, Tensor(), options);
   enter(Collective::kBarrier, DType::kU8, 0, options);
   return call.result(do_barrier(options));
 }

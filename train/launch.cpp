@@ -234,6 +234,7 @@ Session::Session(World& world, const Config& config, Communicator& control, Ledg
   rank_.layout = {config.parallel.tp, config.parallel.dp, world.rank()};
   rank_.threads = threads_per_rank(config, hosts_);
   rank_.control = &control;
+  profiler_.name_thread("rank " + std::to_string(world.rank()));
   if (device_) {
     placement_.comm = world.kind() == "mpi" ? CommChoice::kMpi : CommChoice::kLocal;
   } else {

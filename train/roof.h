@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "core/device.h"
 
@@ -18,6 +20,14 @@ struct MatmulShape {
 /// would read too high.
 double matmul_rate(Device& device, Stream& stream, DType storage, const MatmulShape& shape,
                    int repeats);
+
+/// FLOP/s of a large matmul of `storage` type on a device that has its own memory, as large as
+/// takes long enough to be timed and leaves most of the memory free. Takes about a second.
+double device_roof(Device& device, DType storage);
+
+/// The dense matmul peak, in TFLOP/s, that the maker's data sheet gives the GPU that `description`
+/// names, for fp32 sums of bf16 products; nothing for GPUs and types that are not in the table.
+std::optional<double> datasheet_tflops(std::string_view description, DType storage);
 
 /// FLOP/s of this host's fastest large matmul of `storage` type with `cpus` CPUs busy. Measured for
 /// well under a second, then kept in the user's cache directory ($XDG_CACHE_HOME/tandem or

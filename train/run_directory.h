@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include "core/log.h"
@@ -13,11 +14,19 @@
 namespace tandem {
 
 /// Speed of a step, held against the machine.
+/// Of GPUs whose maker's data sheet is known.
+struct Utilization {
+  double mfu = 0.0;          ///< model FLOP/s over the data sheet's dense peak
+  double peak_tflops = 0.0;  ///< of one GPU
+};
+
 struct StepSpeed {
   double tokens_per_s = 0.0;  ///< whole job
   double tflops_per_rank = 0.0;
   double roof_fraction = 0.0;
-  double comm_exposed_ms = 0.0;  ///< this rank's time inside collectives and their waits
+  /// This rank's time inside collectives and their waits; on GPUs, the time its GPU waited.
+  double comm_exposed_ms = 0.0;
+  std::optional<Utilization> utilization;
 };
 
 /// Rank 0's. Metrics of an earlier run in the same place are kept as metrics.1.jsonl and so on.

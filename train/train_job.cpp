@@ -195,23 +195,33 @@ class Run {
   StepSpeed speed_of(const StepResult& result, double exposed_seconds) const {
     const double tokens_per_s = static_cast<double>(result.tokens) / result.seconds;
     const double flops = tokens_per_s * flops_per_token_;
-    return {.tokens_per_s = tokens_per_s,
-            .tflops_per_rank = flops / rank_.layout.world() / 1e12,
-            .roof_fraction = flops / roof_,
-            .comm_exposed_ms = exposed_seconds * 1e3};
+    StepSpeed speed{.tokens_per_s = tokens_per_s,
+                    .tflops_per_rank = flops / rank_.layout.world() / 1e12,
+                    .roof_fraction = flops / roof_,
+                    .comm_exposed_ms = exposed_seconds * 1e3};
+    if (peak_) {
+      speed.utilization = {flops / (gpus_ * *peak_ * 1e12), *peak_};
+    }
+    return speed;
   }
 
-  /// The sum of the hosts' roofs; each host's is measured by its first rank.
+  /// The sum of the roofs of all hosts, each measured by its first rank, or of all GPUs.
   void agree_on_roof() {
-    double roof = 0.0;
-    if (session_.hosts().index_here == 0) {
+    std::array<double, 2> sums = {0.0, 0.0};  // roof, GPUs
+    if (!rank_.device->host_memory()) {
+      peak_ = datasheet_tflops(rank_.device->describe(), rank_.precision.storage);
+      if (session_.placement().first_on_gpu) {
+        sums = {device_roof(*rank_.device, rank_.precision.storage), 1.0};
+      }
+    } else if (session_.hosts().index_here == 0) {
       const DType storage = rank_.precision.storage == DType::kBF16 ? DType::kBF16 : DType::kF32;
-      roof =
+      sums[0] =
           host_roof(storage, std::min(allowed_cpus(), session_.hosts().ranks_here * rank_.threads));
     }
-    rank_.control->all_reduce(Tensor(&roof, DType::kF64, {1}), {.label = "roof of the hosts"})
+    rank_.control->all_reduce(Tensor::of<double>(sums, {2}), {.label = "roof of the hosts"})
         .wait_host();
-    roof_ = roof;
+    roof_ = sums[0];
+    gpus_ = sums[1];
   }
 
   void warn() const {
@@ -244,9 +254,12 @@ class Run {
     row("CPUs", fmt::format("{} allowed for rank 0, {} thread{} per rank", allowed_cpus(),
                             rank_.threads, rank_.threads == 1 ? "" : "s"));
     if (roof_ > 0.0) {
-      row("roof",
-          fmt::format("{:.0f} GFLOP/s matmul, measured on {}", roof_ / 1e9,
-                      session_.hosts().of(everyone).size() == 1 ? "this host" : "these hosts"));
+      row("roof", gpus_ > 0.0
+                      ? fmt::format("{:.0f} GFLOP/s matmul, measured on {:.0f} GPU{}", roof_ / 1e9,
+                                    gpus_, gpus_ == 1.0 ? "" : "s")
+                      : fmt::format("{:.0f} GFLOP/s matmul, measured on {}", roof_ / 1e9,
+                                    session_.hosts().of(everyone).size() == 1 ? "this host"
+                                                                              : "these hosts"));
     }
     row("model", fmt::format("{} parameters, {} FLOPs per token", short_number(parameters_),
                              short_number(flops_per_token_)));
@@ -319,6 +332,8 @@ class Run {
   double parameters_ = 0.0;
   double flops_per_token_ = 0.0;
   double roof_ = 0.0;
+  double gpus_ = 0.0;
+  std::optional<double> peak_;  ///< TFLOP/s of a GPU's data sheet
   double trained_seconds_ = 0.0;
   std::int64_t trained_tokens_ = 0;
   std::optional<double> last_loss_;  ///< of the last step that was not skipped

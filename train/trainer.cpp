@@ -64,11 +64,14 @@ EvaluationResult Trainer::evaluate(const std::function<int()>& signal) {
 }
 
 StepResult Trainer::run_step(int signal) {
-  const ProfileRange range(rank_->profiler, "step");
+  const ProfileRange range(rank_->profiler, {"step", {}, step_ + 1});
   const auto start = Clock::now();
   StepResult result;
   result.step = ++step_;
-  const auto batches = source_->fetch_step(consumed_samples_);
+  const auto batches = [&] {
+    const ProfileRange fetch(rank_->profiler, "fetch");
+    return source_->fetch_step(consumed_samples_);
+  }();
   consumed_samples_ += config_->train.global_batch;
   result.consumed_samples = consumed_samples_;
   result.data_seconds = seconds_since(start);
@@ -138,6 +141,7 @@ Trainer::Agreement Trainer::agree(std::int64_t own_tokens, int signal) {
 }
 
 Pass Trainer::upload(const MicroBatch& batch) {
+  const ProfileRange range(rank_->profiler, {"upload", {}, batch.rows});
   Device& device = *rank_->device;
   const auto copy = [&](const Tensor& from, const Tensor& buffer) {
     if (buffer.absent()) {
@@ -158,7 +162,7 @@ Pass Trainer::upload(const MicroBatch& batch) {
 void Trainer::backward_over_data(std::span<const MicroBatch> batches, double scale) {
   rank_->device->fill_zero(*rank_->compute, state_->loss_sum);
   for (std::size_t m = 0; m < batches.size(); ++m) {
-    const ProfileRange range(rank_->profiler, "micro-batch");
+    const ProfileRange range(rank_->profiler, {"micro-batch", {}, batches[m].tokens});
     Pass pass = upload(batches[m]);
     pass.dropout = {.p = config_->model.dropout,
                     .seed = config_->seed,
@@ -175,6 +179,7 @@ void Trainer::backward_over_data(std::span<const MicroBatch> batches, double sca
 }
 
 void Trainer::finish_gradients() {
+  const ProfileRange range(rank_->profiler, "finish gradients");
   reducer_.finish();
   if (config_->parallel.sequence_parallel) {
     // Norm weights and row-parallel biases met token shards: their gradients are partial sums.
@@ -187,6 +192,7 @@ void Trainer::finish_gradients() {
 }
 
 std::array<double, 2> Trainer::reduce_scalars() {
+  const ProfileRange range(rank_->profiler, "loss and gradient norm");
   std::array<double, 2> values = {read(state_->loss_sum), read(state_->sum_of_squares)};
   if (rank_->layout.tp_rank() != 0 && !state_->network.loss_is_partial()) {
     values[0] = 0.0;  // the same sum as on the group's first rank

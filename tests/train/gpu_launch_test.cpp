@@ -85,7 +85,8 @@ TEST(GpuLaunch, AutoTakesTheGpuAndThreadsShareIt) {
   const GpuHost host(1);
   const Outcome outcome = host.train({});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("deferred cpu"), HasSubstr("which all 4 ranks share")));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("deferred cpu"), HasSubstr("which all 4 ranks share"),
+                                 HasSubstr("measured on 1 GPU")));
   expect_same_losses(host);
 }
 
