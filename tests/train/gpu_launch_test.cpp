@@ -3,6 +3,7 @@
 // is what runs on a machine with GPUs.
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <sstream>
 
@@ -125,6 +126,11 @@ TEST(GpuLaunch, VerifyAndBenchRunThereToo) {
       TANDEM_BENCH, {"device=cuda", "model={kind: ffn, vocab_size: null, context: null}"}));
   EXPECT_EQ(timed.code, 0) << timed.err;
   EXPECT_THAT(timed.out, HasSubstr("deferred cpu"));
+  std::vector<std::string> roofs = host.command(TANDEM_BENCH, {"device=cuda"});
+  std::replace(roofs.begin(), roofs.end(), std::string("step"), std::string("gemm"));
+  const Outcome measured = host.run(roofs);
+  EXPECT_EQ(measured.code, 0) << measured.err;
+  EXPECT_THAT(measured.out, AllOf(HasSubstr("deferred cpu"), HasSubstr("GB/s")));
 }
 
 TEST(GpuLaunch, RefusesTwoRanksOnOneGpuUnderNccl) {

@@ -3,12 +3,63 @@
 
 #include <fstream>
 
+#include "tools/bench/gemm.h"
 #include "tools/bench/step.h"
 #include "train/data/source.h"
 #include "train/state.h"
 
 namespace tandem {
 namespace {
+
+/// Writes `json` to `file`, if one was asked for.
+void save(const nlohmann::ordered_json& json, const std::string& file) {
+  if (file.empty()) {
+    return;
+  }
+  std::ofstream out(file);
+  out << json.dump(2) << '\n';
+  if (!out.flush()) {
+    throw ConfigError("--json " + file + ": cannot be written");
+  }
+}
+
+class GemmJob : public Job {
+ public:
+  GemmJob(const CommandLine& line, const Config& config) : json_(line.json), config_(config) {}
+
+  int run(Session& session) override {
+    RankContext& rank = session.rank();
+    rank.precision = precision_of(config_, rank.device->kind());
+    agree(*rank.control, [&] {
+      if (rank.layout.rank == 0) {
+        show(rank, benchmark_roofs(rank, rank.precision.storage));
+      }
+    });
+    return 0;
+  }
+
+ private:
+  void show(const RankContext& rank, const RoofBenchmark& result) const {
+    const std::string precision(name_of(rank.precision.storage));
+    fmt::print("bench gemm: rank 0 alone, {}, {} thread{}\n", precision, rank.threads,
+               rank.threads == 1 ? "" : "s");
+    fmt::print("  device     {}\n", rank.device->describe());
+    fmt::print("  matmul     {:.1f} GFLOP/s, [{}, {}] by its like on random data\n", result.gflops,
+               result.n, result.n);
+    fmt::print("  copy       {:.1f} GB/s read and written\n", result.copy_gb_per_s);
+    std::fflush(stdout);
+    save({{"precision", precision},
+          {"threads", rank.threads},
+          {"device", rank.device->describe()},
+          {"n", result.n},
+          {"gflops", result.gflops},
+          {"copy_gb_per_s", result.copy_gb_per_s}},
+         json_);
+  }
+
+  std::string json_;
+  Config config_;
+};
 
 class BenchJob : public Job {
  public:
@@ -48,27 +99,21 @@ class BenchJob : public Job {
                result.roof_gflops, result.world == 1 ? "" : ", all ranks at once");
     fmt::print("  fraction   {:.3f}\n", result.gflops / result.roof_gflops);
     std::fflush(stdout);
-    if (json_.empty()) {
-      return;
-    }
-    const nlohmann::ordered_json json = {
-        {"precision", precision},
-        {"tp", rank.layout.tp},
-        {"dp", rank.layout.dp},
-        {"threads", rank.threads},
-        {"tokens", result.tokens},
-        {"matmul_parameters", result.matmul_parameters},
-        {"step_ms", result.step_ms},
-        {"data_ms", result.data_ms},
-        {"gflops", result.gflops},
-        {"roof_gflops", result.roof_gflops},
-        {"roof_fraction", result.gflops / result.roof_gflops},
-    };
-    std::ofstream out(json_);
-    out << json.dump(2) << '\n';
-    if (!out.flush()) {
-      throw ConfigError("--json " + json_ + ": cannot be written");
-    }
+    save(
+        {
+            {"precision", precision},
+            {"tp", rank.layout.tp},
+            {"dp", rank.layout.dp},
+            {"threads", rank.threads},
+            {"tokens", result.tokens},
+            {"matmul_parameters", result.matmul_parameters},
+            {"step_ms", result.step_ms},
+            {"data_ms", result.data_ms},
+            {"gflops", result.gflops},
+            {"roof_gflops", result.roof_gflops},
+            {"roof_fraction", result.gflops / result.roof_gflops},
+        },
+        json_);
   }
 
   std::string json_;
@@ -85,15 +130,19 @@ int main(int argc, char** argv) {
       {.description =
            {.name = "bench",
             .purpose = "Measures this machine: `step` times a training step and holds it "
-                       "against the matmul roof of the same process.",
+                       "against the matmul roof of the same process; `gemm` measures the roofs "
+                       "alone.",
             .examples = {"build/bench step --config configs/bench_ffn.yaml --set threads=1",
                          "mpirun -np 2 build/bench step --config bench_ffn --set "
                          "parallel.tp=2 --json step.json"},
             .has_json = true,
-            .modes = {"step"}},
-       .prepare =
-           [](const CommandLine& line, const Config& config, const Layout& layout) {
-             return std::make_unique<BenchJob>(line, config, layout);
-           }},
+            .modes = {"step", "gemm"}},
+       .prepare = [](const CommandLine& line, const Config& config,
+                     const Layout& layout) -> std::unique_ptr<Job> {
+         if (line.mode == "gemm") {
+           return std::make_unique<GemmJob>(line, config);
+         }
+         return std::make_unique<BenchJob>(line, config, layout);
+       }},
       argc, argv);
 }

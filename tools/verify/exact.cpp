@@ -176,7 +176,8 @@ class ExactSource final : public DataSource {
 
 Config exact_config(Config config, PrecisionChoice precision, std::int64_t layers) {
   config.precision = precision;
-  config.device = DeviceChoice::kCpu;
+  config.device = config.device == DeviceChoice::kReference ? DeviceChoice::kCpu : config.device;
+  config.cuda.tf32 = false;
   config.model.layers = layers;
   if (config.model.activation == Activation::kGelu) {
     config.model.activation = Activation::kRelu;
