@@ -15,10 +15,11 @@
 #define __shared__ static thread_local
 #define __launch_bounds__(...)
 
-struct uint2 {
+// Aligned as a GPU wants them: an access elsewhere is an error there and under UBSan.
+struct alignas(8) uint2 {
   unsigned x, y;
 };
-struct uint4 {
+struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
 struct dim3 {
