@@ -46,6 +46,15 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
   if (program.has_dry_run) {
     app.add_flag("--dry-run", line.dry_run, "print the start-up table and stop");
   }
+  if (program.has_weight_files) {
+    auto* import = app.add_option("--import", line.import_file,
+                                  "start from the weights in a safetensors file of whole tensors");
+    import->type_name("FILE");
+    app.add_option("--export", line.export_file,
+                   "write the newest checkpoint's weights as one safetensors file, and stop")
+        ->type_name("FILE")
+        ->excludes(import);
+  }
   if (program.has_json) {
     app.add_option("--json", line.json, "also write the result to a file")->type_name("FILE");
   }

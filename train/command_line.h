@@ -14,6 +14,8 @@ struct CommandLine {
   std::string json;                    ///< --json FILE; empty for none
   std::optional<std::int64_t> steps;   ///< train: the absolute last step
   bool dry_run = false;                ///< train: start-up table, then exit
+  std::string import_file;             ///< train: weights to start from; empty for none
+  std::string export_file;             ///< train: where the newest checkpoint goes; empty for none
   bool full = false;                   ///< verify: do not cut the batch
   bool grid = false;
   std::string mode;  ///< bench: what to measure
@@ -26,6 +28,7 @@ struct ProgramDescription {
   std::vector<std::string> examples;  ///< two lines that work as they stand
   bool has_steps = false;
   bool has_dry_run = false;
+  bool has_weight_files = false;  ///< --import and --export
   bool has_full = false;
   bool has_grid = false;
   bool has_json = false;

@@ -106,31 +106,17 @@ SchemaKey betas_key() {
   return finish(std::move(key));
 }
 
-SchemaKey checkpoint_every_key() {
-  SchemaKey key;
-  key.path = "checkpoint.every";
-  key.type = "0";
-  key.help = "steps between checkpoints; 0 = none while running";
-  key.read = [](const yaml::Field& field, Config& config) {
-    config.checkpoint.every = yaml::read_integer(field, 0, kMaxCount);
-    if (config.checkpoint.every != 0) {
-      yaml::refuse(field, "checkpoints are not available in this version: write 0");
-    }
-  };
-  key.write = [](const Config& config) { return std::to_string(config.checkpoint.every); };
-  return finish(std::move(key));
-}
-
 SchemaKey resume_key() {
   SchemaKey key;
   key.path = "checkpoint.resume";
-  key.type = "auto | never";
-  key.help = "auto = go on from the run's newest checkpoint, if it has one";
+  key.type = "auto | never | PATH";
+  key.help =
+      "auto = go on from the run's newest whole checkpoint, if it has one; PATH: of a "
+      "checkpoint or a run";
   key.read = [](const yaml::Field& field, Config& config) {
     config.checkpoint.resume = yaml::read_string(field);
-    if (config.checkpoint.resume != "auto" && config.checkpoint.resume != "never") {
-      yaml::refuse(field,
-                   "resuming from a path is not available in this version: write auto or never");
+    if (config.checkpoint.resume.empty()) {
+      yaml::refuse(field, "write auto, never, or the path of a checkpoint or a run directory");
     }
   };
   key.write = [](const Config& config) { return yaml::string_text(config.checkpoint.resume); };
@@ -349,7 +335,8 @@ std::vector<SchemaKey> optim_keys() {
 
 std::vector<SchemaKey> output_keys() {
   return {
-      checkpoint_every_key(),
+      integer("checkpoint.every", of(&Config::checkpoint, &CheckpointConfig::every), {0},
+              "steps between checkpoints; 0 = only when a run is stopped"),
       integer("checkpoint.keep", of(&Config::checkpoint, &CheckpointConfig::keep), {1},
               "newest checkpoints that stay"),
       resume_key(),

@@ -1,10 +1,14 @@
 #include "train/run_directory.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+
+#include "core/safetensors.h"
+#include "train/checkpoint/folder.h"
 
 namespace tandem {
 
@@ -33,13 +37,40 @@ void keep_old_metrics(const fs::path& directory) {
   }
 }
 
+/// Leaves the lines of steps up to `last`: those behind it are of steps that are taken again.
+void cut_metrics(const fs::path& directory, std::int64_t last) {
+  std::ifstream in(directory / kMetrics);
+  std::string kept;
+  for (std::string line; std::getline(in, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);  // the last may be cut off
+    if (json.is_object() && json.value("step", last + 1) <= last) {
+      kept += line + "\n";
+    }
+  }
+  if (in.is_open()) {
+    const fs::path beside = directory / fmt::format("{}.unfinished", kMetrics);
+    write_durably(beside, kept);
+    fs::rename(beside, directory / kMetrics);
+  }
+}
+
 }  // namespace
 
-RunDirectory::RunDirectory(const Config& config, const Logger& log)
-    : path_(fs::path(config.log.dir) / config.name), log_(log) {
+fs::path run_path(const Config& config) { return fs::path(config.log.dir) / config.name; }
+
+RunDirectory::RunDirectory(const Config& config, const Logger& log,
+                           std::optional<std::int64_t> resumed)
+    : path_(run_path(config)), log_(log) {
   try {
     fs::create_directories(path_);
-    keep_old_metrics(path_);
+    if (resumed) {
+      cut_metrics(path_, *resumed);
+    } else {
+      keep_old_metrics(path_);
+      CheckpointFolder(path_).set_aside();
+    }
+  } catch (const DataError& error) {
+    throw ConfigError(error.what());
   } catch (const fs::filesystem_error& error) {
     throw ConfigError(fmt::format(
         "log.dir: {}: the run directory cannot be made there ({}). Name a directory that can be "
@@ -49,7 +80,7 @@ RunDirectory::RunDirectory(const Config& config, const Logger& log)
   std::ofstream yaml(path_ / "config.yaml");
   yaml << to_yaml(config);
   yaml.close();
-  metrics_.open(path_ / kMetrics);
+  metrics_.open(path_ / kMetrics, std::ios::app);
   if (!yaml || !metrics_) {
     throw ConfigError(
         fmt::format("log.dir: {}: cannot write there ({}). Name a directory that can be written.",

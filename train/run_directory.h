@@ -29,11 +29,16 @@ struct StepSpeed {
   std::optional<Utilization> utilization;
 };
 
-/// Rank 0's. Metrics of an earlier run in the same place are kept as metrics.1.jsonl and so on.
+/// Where a run leaves what it leaves.
+std::filesystem::path run_path(const Config& config);
+
+/// Rank 0's. A run that starts afresh keeps the metrics of an earlier one in the same place as
+/// metrics.1.jsonl and so on, and its checkpoints as checkpoints.1; one that goes on from step
+/// `resumed` cuts the metrics behind it.
 class RunDirectory {
  public:
   /// Creates the directory and writes config.yaml; throws ConfigError if it cannot.
-  RunDirectory(const Config& config, const Logger& log);
+  RunDirectory(const Config& config, const Logger& log, std::optional<std::int64_t> resumed);
 
   const std::filesystem::path& path() const { return path_; }
   void write(const StepResult& step, const StepSpeed& speed);

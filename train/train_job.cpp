@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "core/arena.h"
+#include "train/checkpoint/resume.h"
+#include "train/checkpoint/save.h"
 #include "train/console.h"
 #include "train/memory.h"
 #include "train/roof.h"
@@ -106,6 +108,10 @@ class Run {
     const TrainState measured(config_, rank_.layout, rank_.precision, max_rows(config_),
                               *measured_);
     parameters_ = measured.store.global_count();
+    for (const Parameter& parameter : measured.store.parameters()) {
+      specs_.push_back(parameter.spec());
+    }
+    checkpoint_copy_bytes_ = CheckpointSaver::copy_bytes(rank_.layout, measured.store);
     flops_per_token_ = 6.0 * static_cast<double>(measured.network.matmul_parameters());
   }
 
@@ -116,35 +122,99 @@ class Run {
     return 0;
   }
 
-  int train() {
+  /// The newest checkpoint's weights as one file of whole tensors.
+  int export_weights(const std::string& file) {
+    const auto checkpoint =
+        checkpoint_to_resume(rank_, config_, run_path(config_), optimizer_moments());
+    agree(*rank_.control, [&] {
+      if (!checkpoint) {
+        throw DataError(fmt::format(
+            "--export: {} has no checkpoint. Train with checkpoint.every above 0, or name one with "
+            "--set checkpoint.resume=PATH.",
+            run_path(config_).string()));
+      }
+      if (rank_.layout.rank == 0) {
+        tandem::export_weights(*checkpoint, specs_, file);
+      }
+    });
+    console_.line(fmt::format("wrote the weights of step {} ({}) to {}",
+                              checkpoint->manifest().progress.step,
+                              checkpoint->directory().string(), file));
+    return 0;
+  }
+
+  /// `import_file`: weights to start from, instead of a checkpoint; empty for none.
+  int train(const std::string& import_file) {
     agree_on_memory();
+    if (import_file.empty()) {
+      checkpoint_ = checkpoint_to_resume(rank_, config_, run_path(config_), optimizer_moments());
+    }
+    if (checkpoint_ && checkpoint_->manifest().progress.step >= config_.train.steps) {
+      console_.line(fmt::format(
+          "nothing to do: {} is of step {}, and the last step is {} (train.steps, --steps)",
+          checkpoint_->directory().string(), checkpoint_->manifest().progress.step,
+          config_.train.steps));
+      return 0;
+    }
     agree(*rank_.control, [&] {
       if (rank_.layout.rank == 0) {
-        directory_.emplace(config_, *rank_.log);
+        directory_.emplace(config_, *rank_.log, resumed_in_place());
       }
     });
     warn();
     Arena arena(*rank_.device, *measured_);
     TrainState state(config_, rank_.layout, rank_.precision, max_rows(config_), arena);
     Trainer trainer(rank_, config_, state, source_);
+    agree(*rank_.control, [&] {
+      if (!import_file.empty()) {
+        import_weights(import_file, rank_, state.store);
+        start_ = "weights of " + import_file;
+      } else if (checkpoint_) {
+        checkpoint_->load(rank_, state.store);
+        trainer.restore(checkpoint_->manifest().progress);
+        start_ = fmt::format("goes on behind step {}: {}", trainer.steps(),
+                             checkpoint_->directory().string());
+      }
+    });
+    checkpoint_.reset();
+    CheckpointSaver saver(rank_, config_, state.store, run_path(config_));
     agree_on_roof();
     console_.table(startup_table());
-    const int signal = steps(trainer);
+    const int signal = steps(trainer, saver);
     if (signal != 0) {
-      console_.line(fmt::format("stopped by signal {} after step {}", signal, trainer.steps()));
+      if (saver.last_step() != trainer.steps()) {
+        saver.save(trainer.progress());
+      }
+      saver.finish();
+      console_.line(
+          fmt::format("stopped by signal {} after step {}; the same command goes on from {}",
+                      signal, trainer.steps(), (run_path(config_) / "checkpoints").string()));
       return 128 + signal;
     }
+    saver.finish();
     last_lines(trainer);
     return 0;
   }
 
  private:
   void agree_on_memory() {
+    const std::size_t copy = config_.checkpoint.every > 0 ? checkpoint_copy_bytes_ : 0;
     agree(*rank_.control,
-          [&] { session_.check_memory(config_, *measured_, source_.buffer_bytes()); });
+          [&] { session_.check_memory(config_, *measured_, source_.buffer_bytes() + copy); });
   }
 
-  int steps(Trainer& trainer) {
+  int optimizer_moments() const { return tandem::optimizer_moments(optimizer_options(config_)); }
+
+  /// The step this run goes on from, if it does so in its own directory.
+  std::optional<std::int64_t> resumed_in_place() const {
+    std::error_code there_is_none;
+    const bool own = checkpoint_ && std::filesystem::equivalent(
+                                        checkpoint_->directory().parent_path(),
+                                        CheckpointFolder(run_path(config_)).path(), there_is_none);
+    return own ? std::optional(checkpoint_->manifest().progress.step) : std::nullopt;
+  }
+
+  int steps(Trainer& trainer, CheckpointSaver& saver) {
     while (trainer.steps() < config_.train.steps) {
       const Capture capture(session_, config_.profile.steps, trainer.steps() + 1);
       const double exposed_before = rank_.ledger->exposed_seconds();
@@ -161,6 +231,11 @@ class Run {
       }
       console_.step(result, speed);
       check_finite(result);
+      saver.poll();
+      if (config_.checkpoint.every > 0 &&
+          (result.step % config_.checkpoint.every == 0 || result.step == config_.train.steps)) {
+        saver.save(trainer.progress());
+      }
       if (result.stop_signal != 0) {
         return result.stop_signal;
       }
@@ -264,6 +339,9 @@ class Run {
     row("model", fmt::format("{} parameters, {} FLOPs per token", short_number(parameters_),
                              short_number(flops_per_token_)));
     row("data", source_.describe());
+    if (!start_.empty()) {
+      row("start", start_);
+    }
     row("batch", fmt::format("{} sequences = {} per micro-batch x {} data rank{} x {} accumulated",
                              config_.train.global_batch, config_.train.micro_batch, layout.dp,
                              layout.dp == 1 ? "" : "s", config_.accumulation()));
@@ -329,6 +407,10 @@ class Run {
   Console console_;
   std::optional<Arena> measured_;
   std::optional<RunDirectory> directory_;
+  std::unique_ptr<Checkpoint> checkpoint_;  ///< until it is loaded
+  std::vector<ParameterSpec> specs_;
+  std::size_t checkpoint_copy_bytes_ = 0;
+  std::string start_;  ///< where weights came from, if not from the seed
   double parameters_ = 0.0;
   double flops_per_token_ = 0.0;
   double roof_ = 0.0;
@@ -343,7 +425,10 @@ class Run {
 }  // namespace
 
 TrainJob::TrainJob(const CommandLine& line, const Config& config, const Layout& layout)
-    : config_(config), dry_run_(line.dry_run) {
+    : config_(config),
+      dry_run_(line.dry_run),
+      import_file_(line.import_file),
+      export_file_(line.export_file) {
   if (line.steps) {
     config_.train.steps = *line.steps;
   }
@@ -357,7 +442,10 @@ TrainJob::TrainJob(const Config& config, std::unique_ptr<DataSource> source)
 
 int TrainJob::run(Session& session) {
   Run run(session, config_, *source_);
-  return dry_run_ ? run.dry_run() : run.train();
+  if (!export_file_.empty()) {
+    return run.export_weights(export_file_);
+  }
+  return dry_run_ ? run.dry_run() : run.train(import_file_);
 }
 
 Program train_program() {
@@ -368,7 +456,8 @@ Program train_program() {
                                        "build/train --config ffn_tp2_dp2 --set parallel.tp=4 --set "
                                        "parallel.dp=1 --steps 50   (4 ranks as threads)"},
                           .has_steps = true,
-                          .has_dry_run = true},
+                          .has_dry_run = true,
+                          .has_weight_files = true},
           .prepare = [](const CommandLine& line, const Config& config, const Layout& layout) {
             return std::make_unique<TrainJob>(line, config, layout);
           }};

@@ -21,6 +21,7 @@ class TrainJob : public Job {
  private:
   Config config_;
   bool dry_run_ = false;
+  std::string import_file_, export_file_;
   std::unique_ptr<DataSource> source_;
 };
 

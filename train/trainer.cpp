@@ -53,6 +53,13 @@ Trainer::Trainer(RankContext& rank, const Config& config, TrainState& state, Dat
   state.store.initialize(*rank.device, *rank.compute, config.seed, rank.threads);
 }
 
+void Trainer::restore(const Progress& progress) {
+  step_ = progress.step;
+  consumed_samples_ = progress.consumed_samples;
+  skipped_steps_ = progress.skipped_steps;
+  non_finite_in_a_row_ = progress.non_finite_in_a_row;
+}
+
 StepResult Trainer::step(int signal) {
   const CancelOnError guard(*rank_);
   return run_step(signal);

@@ -12,6 +12,7 @@
 #include "parallel/rank_context.h"
 #include "train/config.h"
 #include "train/data/source.h"
+#include "train/progress.h"
 #include "train/state.h"
 
 namespace tandem {
@@ -56,6 +57,11 @@ class Trainer {
   EvaluationResult evaluate(const std::function<int()>& signal = [] { return 0; });
 
   std::int64_t steps() const { return step_; }
+  Progress progress() const {
+    return {step_, consumed_samples_, skipped_steps_, non_finite_in_a_row_};
+  }
+  /// Goes on from there; weights and moments are the caller's.
+  void restore(const Progress& progress);
 
  private:
   struct Agreement {

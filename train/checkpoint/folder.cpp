@@ -1,0 +1,104 @@
+#include "train/checkpoint/folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "core/error.h"
+#include "core/safetensors.h"
+
+namespace tandem {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kPrefix = "step_";
+constexpr const char* kLatest = "latest";
+
+std::string name_of_step(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
+
+/// "step_" and digits alone.
+bool is_checkpoint(const std::string& name) {
+  const std::string_view prefix = kPrefix;
+  return name.size() > prefix.size() && name.starts_with(prefix) &&
+         std::all_of(name.begin() + static_cast<std::ptrdiff_t>(prefix.size()), name.end(),
+                     [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
+fs::path CheckpointFolder::unfinished(std::int64_t step) const {
+  return path_ / (name_of_step(step) + ".unfinished");
+}
+
+fs::path CheckpointFolder::finished(std::int64_t step) const { return path_ / name_of_step(step); }
+
+std::vector<fs::path> CheckpointFolder::candidates() const {
+  std::vector<std::string> names;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(path_, none)) {
+    if (is_checkpoint(entry.path().filename().string())) {
+      names.push_back(entry.path().filename().string());
+    }
+  }
+  // Longer numbers are larger: the width grows beyond eight digits.
+  std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+    return std::pair(a.size(), a) > std::pair(b.size(), b);
+  });
+  std::string latest;
+  std::getline(std::ifstream(path_ / kLatest), latest);
+  const auto named = std::find(names.begin(), names.end(), latest);
+  if (named != names.end()) {
+    std::rotate(names.begin(), named, named + 1);
+  }
+  std::vector<fs::path> paths;
+  for (const std::string& name : names) {
+    paths.push_back(path_ / name);
+  }
+  return paths;
+}
+
+void CheckpointFolder::publish(const Manifest& manifest, std::int64_t keep) const {
+  const std::int64_t step = manifest.progress.step;
+  const fs::path from = unfinished(step);
+  const fs::path to = finished(step);
+  write_durably(from / kManifestName, to_json(manifest));
+  sync_directory(from);
+  try {
+    fs::remove_all(to);  // of the same step, left by a run that was resumed from an older one
+    fs::rename(from, to);
+    sync_directory(path_);
+    const fs::path beside = path_ / fmt::format("{}.unfinished", kLatest);
+    write_durably(beside, to.filename().string() + "\n");
+    fs::rename(beside, path_ / kLatest);
+    sync_directory(path_);
+    const std::vector<fs::path> all = candidates();
+    for (std::size_t i = static_cast<std::size_t>(keep); i < all.size(); ++i) {
+      fs::remove_all(all[i]);
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw DataError(error.what());
+  }
+}
+
+void CheckpointFolder::discard(std::int64_t step) const noexcept {
+  std::error_code ignored;
+  fs::remove_all(unfinished(step), ignored);
+}
+
+void CheckpointFolder::set_aside() const {
+  if (!fs::exists(path_)) {
+    return;
+  }
+  for (int n = 1;; ++n) {
+    const fs::path old = path_.parent_path() / fmt::format("{}.{}", path_.filename().string(), n);
+    if (!fs::exists(old)) {
+      fs::rename(path_, old);
+      return;
+    }
+  }
+}
+
+}  // namespace tandem

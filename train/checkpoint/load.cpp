@@ -1,0 +1,287 @@
+#include "train/checkpoint/load.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <tuple>
+
+#include "train/checkpoint/folder.h"
+
+namespace tandem {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Elements that are read at once.
+constexpr std::int64_t kChunk = 1 << 20;
+
+std::vector<std::int64_t> sizes_of(const Shape& shape) {
+  std::vector<std::int64_t> sizes;
+  for (int i = 0; i < shape.rank(); ++i) {
+    sizes.push_back(shape[i]);
+  }
+  return sizes;
+}
+
+/// The first line of `text` that is another one in `other`.
+std::pair<std::string, std::string> first_difference(const std::string& text,
+                                                     const std::string& other) {
+  std::istringstream lines(text), others(other);
+  std::string line, there;
+  while (std::getline(lines, line) && std::getline(others, there) && line == there) {
+  }
+  return {line, there};
+}
+
+/// Copies the overlap of a piece with this rank's part of the parameter; returns its elements.
+std::int64_t copy_overlap(const SafetensorsFile& file, const Piece& piece,
+                          const Parameter& parameter, std::vector<double>& local) {
+  if (!parameter.is_cut()) {
+    file.read(piece.key, 0, piece.shape.numel(), local.data());
+    return piece.shape.numel();
+  }
+  const int d = piece.dimension;
+  const std::int64_t low = std::max(piece.start, parameter.cut_start());
+  const std::int64_t high = std::min(piece.stop, parameter.cut_start() + parameter.cut_valid());
+  if (low >= high) {
+    return 0;
+  }
+  const std::int64_t inner = piece.inner();
+  const std::int64_t from_rows = (piece.stop - piece.start) * inner;
+  const std::int64_t to_rows = parameter.local_shape()[d] * inner;
+  const std::int64_t to =
+      (piece.part * (parameter.local_shape()[d] / piece.parts) + low - parameter.cut_start()) *
+      inner;
+  const std::int64_t from = (low - piece.start) * inner;
+  const std::int64_t run = (high - low) * inner;
+  // Whole outer rows at once, so that short runs do not become short reads.
+  const std::int64_t step = std::max<std::int64_t>(kChunk / from_rows, 1);
+  std::vector<double> chunk;
+  for (std::int64_t o = 0; o < piece.outer(); o += step) {
+    const std::int64_t count = std::min(step, piece.outer() - o);
+    if (count == 1) {
+      file.read(piece.key, o * from_rows + from, run, local.data() + o * to_rows + to);
+      continue;
+    }
+    chunk.resize(static_cast<std::size_t>(count * from_rows));
+    file.read(piece.key, o * from_rows, count * from_rows, chunk.data());
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::copy_n(chunk.begin() + i * from_rows + from, run,
+                  local.begin() + (o + i) * to_rows + to);
+    }
+  }
+  return piece.outer() * run;
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(const fs::path& directory)
+    : directory_(directory), manifest_(read_manifest(directory)) {}
+
+const SafetensorsFile& Checkpoint::file(const std::string& name) {
+  std::unique_ptr<SafetensorsFile>& file = files_[name];
+  if (!file) {
+    file = std::make_unique<SafetensorsFile>(directory_ / name);
+  }
+  return *file;
+}
+
+void Checkpoint::check_whole() {
+  // (tensor, state, part) -> ranges
+  std::map<std::tuple<std::string, Kept, std::int64_t>, std::vector<const Piece*>> ranges;
+  const std::string manifest = (directory_ / kManifestName).string();
+  for (const Piece& piece : manifest_.pieces) {
+    const auto& entry = file(piece.file).find(piece.key);
+    if (entry.shape != sizes_of(piece.own_shape())) {
+      throw DataError(fmt::format("{}: '{}' has shape [{}], and its manifest says {}",
+                                  (directory_ / piece.file).string(), piece.key,
+                                  fmt::join(entry.shape, ", "), piece.own_shape().to_string()));
+    }
+    ranges[{piece.tensor, piece.kept, piece.part}].push_back(&piece);
+  }
+  std::map<std::pair<std::string, Kept>, std::int64_t> parts;
+  for (auto& [of, pieces] : ranges) {
+    const auto& [tensor, kept, part] = of;
+    std::sort(pieces.begin(), pieces.end(),
+              [](const Piece* a, const Piece* b) { return a->start < b->start; });
+    const Piece& first = *pieces.front();
+    const std::int64_t size = first.dimension < 0 ? 1 : first.shape[first.dimension] / first.parts;
+    std::int64_t covered = 0;
+    for (const Piece* piece : pieces) {
+      if (piece->start != covered || piece->shape != first.shape ||
+          piece->dimension != first.dimension || piece->parts != first.parts) {
+        throw DataError(fmt::format(
+            "{}: the pieces of {} ({}) do not fit together at {}: one begins at {}, shape {}",
+            manifest, tensor, name_of(kept), covered, piece->start, piece->shape.to_string()));
+      }
+      covered = piece->stop;
+    }
+    if (covered != size) {
+      throw DataError(fmt::format("{}: {} ({}) ends at {} of {}", manifest, tensor, name_of(kept),
+                                  covered, size));
+    }
+    if (++parts[{tensor, kept}] > first.parts || part >= first.parts) {
+      throw DataError(fmt::format("{}: {} has more parts than {}", manifest, tensor, first.parts));
+    }
+  }
+  for (const Piece& piece : manifest_.pieces) {
+    if (parts.at({piece.tensor, piece.kept}) != piece.parts) {
+      throw DataError(fmt::format("{}: {} ({}) lacks one of its {} parts", manifest, piece.tensor,
+                                  name_of(piece.kept), piece.parts));
+    }
+  }
+}
+
+void Checkpoint::check_model(const Config& config, int moments) const {
+  const std::string place = directory_.string();
+  Config saved;
+  try {
+    saved = parse_config(manifest_.config, {.file = place + "/" + kManifestName + " config"});
+  } catch (const ConfigError& error) {
+    throw DataError(error.what());
+  }
+  Config other = config;
+  other.model = saved.model;
+  if (!(other == config)) {
+    const auto [there, here] = first_difference(to_yaml(other), to_yaml(config));
+    throw DataError(fmt::format(
+        "{}: is a checkpoint of another model: it has `{}` where this config has `{}`. Give this "
+        "run another name, or write checkpoint.resume: never.",
+        place, there, here));
+  }
+  if (manifest_.moments != moments) {
+    throw DataError(fmt::format(
+        "{}: was written by {} and this config has optim.kind: {}. Give this run another name, or "
+        "start from the weights alone with --import.",
+        place, manifest_.moments == 2 ? "adamw" : "sgd", moments == 2 ? "adamw" : "sgd"));
+  }
+}
+
+std::vector<double> Checkpoint::read(const Parameter& parameter, Kept kept) {
+  std::vector<double> local(static_cast<std::size_t>(parameter.local_shape().numel()), 0.0);
+  std::int64_t filled = 0;
+  for (const Piece& piece : manifest_.pieces) {
+    if (piece.tensor != parameter.name() || piece.kept != kept) {
+      continue;
+    }
+    const ParameterSpec& spec = parameter.spec();
+    if (piece.shape != spec.shape || piece.dimension != spec.cut_dimension ||
+        piece.parts != spec.parts) {
+      throw DataError(fmt::format(
+          "{}: {} has shape {} in {} parts along {}, and this model's has {} in {} along {}",
+          directory_.string(), piece.tensor, piece.shape.to_string(), piece.parts, piece.dimension,
+          spec.shape.to_string(), spec.parts, spec.cut_dimension));
+    }
+    filled += copy_overlap(file(piece.file), piece, parameter, local);
+  }
+  std::int64_t expected = 0;
+  parameter.for_each_run([&](auto, auto, std::int64_t length) { expected += length; });
+  if (filled != expected) {
+    throw DataError(fmt::format("{}: holds {} of the {} elements of {} ({}) that are needed",
+                                directory_.string(), filled, expected, parameter.name(),
+                                name_of(kept)));
+  }
+  return local;
+}
+
+void Checkpoint::load(RankContext& rank, ParameterStore& store) {
+  for (const Parameter& parameter : store.parameters()) {
+    for (const Kept kept : kAllKept) {
+      if (!tensor_of(parameter, kept).absent()) {
+        set_kept(rank, parameter, kept, read(parameter, kept));
+      }
+    }
+  }
+}
+
+std::unique_ptr<Checkpoint> newest_whole(const fs::path& run, std::vector<std::string>& skipped) {
+  for (const fs::path& directory : CheckpointFolder(run).candidates()) {
+    try {
+      auto checkpoint = std::make_unique<Checkpoint>(directory);
+      checkpoint->check_whole();
+      return checkpoint;
+    } catch (const DataError& error) {
+      skipped.push_back(error.what());
+    }
+  }
+  if (!skipped.empty()) {
+    throw DataError(fmt::format(
+        "{}: none of its checkpoints can be read, the newest: {}. Remove them, or write "
+        "checkpoint.resume: never to start afresh.",
+        run.string(), skipped.front()));
+  }
+  return nullptr;
+}
+
+void set_kept(RankContext& rank, const Parameter& parameter, Kept kept,
+              const std::vector<double>& values) {
+  const Tensor& tensor = tensor_of(parameter, kept);
+  std::vector<std::byte> memory(tensor.bytes());
+  const Tensor host(memory.data(), tensor.dtype, tensor.shape);
+  visit_floating(tensor.dtype, [&](auto type) {
+    std::transform(values.begin(), values.end(), host.as<decltype(type)>(),
+                   [](double value) { return static_cast<decltype(type)>(value); });
+  });
+  rank.device->copy(*rank.compute, host, tensor);
+  if (kept == Kept::kMaster && parameter.weight.data != tensor.data) {
+    rank.device->cast(*rank.compute, tensor, parameter.weight);
+  }
+  rank.compute->synchronize();  // the host's memory goes
+}
+
+void import_weights(const fs::path& path, RankContext& rank, ParameterStore& store) {
+  const SafetensorsFile file(path);
+  for (const Parameter& parameter : store.parameters()) {
+    const auto& entry = file.find(parameter.name());
+    if (entry.shape != sizes_of(parameter.spec().shape)) {
+      throw DataError(fmt::format("{}: '{}' has shape [{}], and this model's has {}", path.string(),
+                                  parameter.name(), fmt::join(entry.shape, ", "),
+                                  parameter.spec().shape.to_string()));
+    }
+  }
+  if (file.entries().size() != store.parameters().size()) {
+    const auto extra = std::find_if(file.entries().begin(), file.entries().end(), [&](auto& entry) {
+      return std::none_of(store.parameters().begin(), store.parameters().end(),
+                          [&](const Parameter& p) { return p.name() == entry.first; });
+    });
+    throw DataError(
+        fmt::format("{}: has a tensor '{}' that this model lacks", path.string(), extra->first));
+  }
+  for (const Parameter& parameter : store.parameters()) {
+    std::vector<double> local(static_cast<std::size_t>(parameter.local_shape().numel()), 0.0);
+    parameter.for_each_run([&](std::int64_t to, std::int64_t from, std::int64_t length) {
+      file.read(parameter.name(), from, length, local.data() + to);
+    });
+    set_kept(rank, parameter, Kept::kMaster, local);
+  }
+}
+
+void export_weights(Checkpoint& checkpoint, const std::vector<ParameterSpec>& parameters,
+                    const fs::path& path) {
+  std::vector<std::vector<float>> memory;
+  std::vector<SafetensorsItem> items;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter whole(parameters[i], Layout{1, 1, 0}, static_cast<std::uint32_t>(i));
+    const std::vector<double> values = checkpoint.read(whole, Kept::kMaster);
+    memory.emplace_back(values.begin(), values.end());
+    items.push_back(
+        {.name = whole.name(), .dtype = DType::kF32, .shape = sizes_of(whole.spec().shape)});
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    items[i].data = reinterpret_cast<const std::byte*>(memory[i].data());
+  }
+  const fs::path beside = path.string() + ".unfinished";
+  write_safetensors(
+      beside, items,
+      {{"format", "pt"}, {"step", std::to_string(checkpoint.manifest().progress.step)}});
+  std::error_code problem;
+  fs::rename(beside, path, problem);
+  if (problem) {
+    throw DataError(path.string() + ": cannot be written: " + problem.message());
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,18 @@
+// What goes from step to step besides weights and moments.
+#pragma once
+
+#include <cstdint>
+
+namespace tandem {
+
+/// Data order and dropout masks are functions of this and of the config.
+struct Progress {
+  std::int64_t step = 0;  ///< attempted
+  std::int64_t consumed_samples = 0;
+  std::int64_t skipped_steps = 0;
+  std::int64_t non_finite_in_a_row = 0;
+
+  bool operator==(const Progress&) const = default;
+};
+
+}  // namespace tandem
