@@ -184,6 +184,8 @@ class DeferredDevice final : public Device {
   void* allocate(std::size_t bytes) override { return allocate_guarded(bytes); }
   void deallocate(void* memory) noexcept override { free_guarded(memory); }
   bool host_memory() const override { return false; }
+  /// A small GPU's, whatever is allocated.
+  std::size_t free_memory() const override { return std::size_t{8} << 20; }
   std::unique_ptr<Stream> make_stream(const std::string&) override {
     return std::make_unique<DeferredStream>(threads_, seed_++);
   }

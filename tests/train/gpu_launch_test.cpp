@@ -133,6 +133,14 @@ TEST(GpuLaunch, VerifyAndBenchRunThereToo) {
   EXPECT_THAT(measured.out, AllOf(HasSubstr("deferred cpu"), HasSubstr("GB/s")));
 }
 
+TEST(GpuLaunch, HoldsTheModelAgainstTheMemoryOfTheGpuThatRanksShare) {
+  const GpuHost host(1);
+  const Outcome outcome = host.train({"device=cuda", "model.ffn=20000"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(count(outcome.err, "error:"), 1u) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("this GPU has 2.0 MiB for each of its 4 ranks"));
+}
+
 TEST(GpuLaunch, RefusesTwoRanksOnOneGpuUnderNccl) {
   const GpuHost host(2);
   const Outcome threads = host.train({"parallel.comm=nccl"});
