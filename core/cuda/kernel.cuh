@@ -175,7 +175,8 @@ void launch_grid(cudaStream_t stream, dim3 grid, std::int64_t threads, void (*ke
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.stream = stream;
-  check_status(cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...), "kernel launch");
+  // Names the kernel by the types of its arguments.
+  check_status(cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...), __PRETTY_FUNCTION__);
 }
 template <typename... P, typename... A>
 void launch(cudaStream_t stream, const Geometry& geometry, void (*kernel)(P...), const A&... args) {

@@ -66,6 +66,8 @@ class Block {
  private:
   static void enter();
   static void prepare(Fiber& fiber);
+  /// Each thread up to its next barrier; false if all are finished or wait.
+  bool run_warp(unsigned warp, bool forward);
   void serve();
   void arrive(Barrier& barrier) {
     if (++barrier.arrived == barrier.expected) {
@@ -80,6 +82,7 @@ class Block {
   const std::function<void()>* kernel_ = nullptr;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   Fiber* current_ = nullptr;
+  unsigned left_ = 0;  ///< threads that are not finished
   Context scheduler_;
   Barrier all_;
   std::array<Barrier, kMostThreads / kWarp> warps_;
@@ -115,6 +118,23 @@ void Block::prepare(Fiber& fiber) {
   makecontext(&fiber.context.start, &Block::enter, 0);
 }
 
+bool Block::run_warp(unsigned warp, bool forward) {
+  bool moved = false;
+  for (unsigned lane = 0; lane < kWarp; ++lane) {
+    const unsigned t = warp * kWarp + (forward ? lane : kWarp - 1 - lane);
+    Fiber& fiber = *fibers_[t];
+    if (fiber.finished || blocked(fiber)) {
+      continue;
+    }
+    moved = true;
+    current_ = &fiber;
+    threadIdx = dim3(t, 0, 0);
+    switch_to(scheduler_, fiber.context);
+    left_ -= fiber.finished ? 1 : 0;
+  }
+  return moved;
+}
+
 void Block::run(unsigned threads, const std::function<void()>& kernel) {
   kernel_ = &kernel;
   while (fibers_.size() < threads) {
@@ -131,20 +151,16 @@ void Block::run(unsigned threads, const std::function<void()>& kernel) {
     fibers_[t]->finished = false;
     fibers_[t]->waits_for = nullptr;
   }
-  unsigned left = threads;
-  for (bool forward = true; left > 0; forward = !forward) {
+  left_ = threads;
+  // A warp runs as far as it can before another does, first or last in turn: what one warp writes
+  // too early for another, or reads too late, shows.
+  const unsigned warps = threads / kWarp;
+  for (bool forward = true; left_ > 0; forward = !forward) {
     bool moved = false;
-    for (unsigned i = 0; i < threads; ++i) {
-      const unsigned t = forward ? i : threads - 1 - i;  // no order may be relied on
-      Fiber& fiber = *fibers_[t];
-      if (fiber.finished || blocked(fiber)) {
-        continue;
+    for (unsigned w = 0; w < warps; ++w) {
+      while (run_warp(forward ? w : warps - 1 - w, forward)) {
+        moved = true;
       }
-      moved = true;
-      current_ = &fiber;
-      threadIdx = dim3(t, 0, 0);
-      switch_to(scheduler_, fiber.context);
-      left -= fiber.finished ? 1 : 0;
     }
     if (!moved) {
       std::fputs("emulated block: threads wait for each other in different places\n", stderr);
