@@ -1,0 +1,363 @@
+// A checkpoint holds the whole state whatever the layout that wrote it, and gives it to any other.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "core/arena.h"
+#include "tests/support/ranks.h"
+#include "train/checkpoint/load.h"
+#include "train/checkpoint/save.h"
+#include "train/run_directory.h"
+
+namespace tandem::test {
+
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Folder {
+ public:
+  Folder()
+      : path_(fs::temp_directory_path() / ("tandem_checkpoint_" + std::to_string(::getpid()))) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~Folder() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+/// Every kind of cut: an embedding over a vocabulary that no group divides, fused gate and up,
+/// rows, vectors that are cut and replicated, a head.
+std::vector<ParameterSpec> every_cut() {
+  return {{.name = "embed.weight", .shape = {2, 5, 3}, .cut_dimension = 1, .block = "embed"},
+          {.name = "norm.weight", .shape = {3}},
+          {.name = "fc1.weight", .shape = {8, 3}, .cut_dimension = 0, .parts = 2, .block = "b"},
+          {.name = "fc1.bias", .shape = {8}, .cut_dimension = 0, .parts = 2},
+          {.name = "fc2.weight", .shape = {3, 4}, .cut_dimension = 1, .block = "b"},
+          {.name = "head.weight", .shape = {5, 3}, .cut_dimension = 0, .block = "head"}};
+}
+
+constexpr double kPadding = -99.0;
+
+/// The value of an element; never that of padding, which must not reach a file.
+double value(std::size_t parameter, Kept kept, std::int64_t element) {
+  return 1000.0 * static_cast<double>(parameter) + 100.0 * (static_cast<double>(kept) + 1.0) +
+         static_cast<double>(element);
+}
+
+/// One rank's parameters in a layout.
+class Model {
+ public:
+  Model(World& world, Device& device, int tp, DType storage = DType::kF32)
+      : host_(make_reference_device(1)),
+        log_(world.rank()),
+        compute_(device.make_stream("compute")),
+        store_(Layout{tp, world.size() / tp, world.rank()}) {
+    std::vector<int> everyone(static_cast<std::size_t>(world.size()));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    control_ = world.make_group("control", everyone, *host_, nullptr, nullptr);
+    context.layout = {tp, world.size() / tp, world.rank()};
+    context.precision = {storage, DType::kF32, DType::kF32};
+    context.device = &device;
+    context.compute = compute_.get();
+    context.control = control_.get();
+    context.log = &log_;
+    for (ParameterSpec& spec : every_cut()) {
+      store_.add(std::move(spec));
+    }
+    Arena measured;
+    ParameterStore sizes(context.layout);
+    for (ParameterSpec& spec : every_cut()) {
+      sizes.add(std::move(spec));
+    }
+    sizes.allocate(measured, context.precision, 2);
+    arena_ = std::make_unique<Arena>(device, measured);
+    store_.allocate(*arena_, context.precision, 2);
+    each([&](const Parameter& parameter, Kept kept, std::size_t) {
+      set_kept(context, parameter, kept,
+               std::vector<double>(static_cast<std::size_t>(parameter.master.numel()), kPadding));
+    });
+  }
+
+  void fill() {
+    each([&](const Parameter& parameter, Kept kept, std::size_t i) {
+      std::vector<double> values(static_cast<std::size_t>(parameter.master.numel()), kPadding);
+      parameter.for_each_run([&](std::int64_t local, std::int64_t global, std::int64_t length) {
+        for (std::int64_t e = 0; e < length; ++e) {
+          values[static_cast<std::size_t>(local + e)] = value(i, kept, global + e);
+        }
+      });
+      set_kept(context, parameter, kept, values);
+    });
+  }
+
+  void expect_filled() {
+    each([&](const Parameter& parameter, Kept kept, std::size_t i) {
+      const auto values = tensor_of(parameter, kept).span<float>();
+      parameter.for_each_run([&](std::int64_t local, std::int64_t global, std::int64_t length) {
+        for (std::int64_t e = 0; e < length; ++e) {
+          EXPECT_EQ(values[static_cast<std::size_t>(local + e)], value(i, kept, global + e))
+              << parameter.name() << " " << name_of(kept);
+          if (kept == Kept::kMaster && parameter.weight.dtype == DType::kBF16) {
+            EXPECT_EQ(static_cast<float>(parameter.weight.as<BFloat16>()[local + e]),
+                      static_cast<float>(BFloat16(values[static_cast<std::size_t>(local + e)])));
+          }
+        }
+      });
+    });
+  }
+
+  ParameterStore& store() { return store_; }
+
+  RankContext context;
+
+ private:
+  template <typename Visit>
+  void each(Visit&& visit) {
+    std::size_t i = 0;
+    for (const Parameter& parameter : store_.parameters()) {
+      for (const Kept kept : kAllKept) {
+        visit(parameter, kept, i);
+      }
+      ++i;
+    }
+  }
+
+  std::unique_ptr<Device> host_;
+  Logger log_;
+  std::unique_ptr<Stream> compute_;
+  std::unique_ptr<Communicator> control_;
+  ParameterStore store_;
+  std::unique_ptr<Arena> arena_;
+};
+
+void save(const fs::path& run, int tp, int dp, std::int64_t step, std::int64_t keep = 2) {
+  Config config;
+  config.checkpoint = {.every = 1, .keep = keep};
+  run_ranks(tp * dp, [&](World& world, Device& device) {
+    Model model(world, device, tp);
+    model.fill();
+    CheckpointSaver saver(model.context, config, model.store(), run);
+    saver.save({.step = step, .consumed_samples = 8 * step, .skipped_steps = 1});
+    // What comes later is not in it.
+    for (const Parameter& parameter : model.store().parameters()) {
+      std::fill_n(parameter.master.as<float>(), parameter.master.numel(), -1.0f);
+    }
+    saver.finish();
+  });
+}
+
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+    return "";
+  } catch (const DataError& error) {
+    return error.what();
+  }
+}
+
+// B88, B94, B95.
+TEST(Checkpoint, IsTheSameUnderEveryLayout) {
+  const std::pair<int, int> layouts[] = {{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}, {4, 2}, {1, 4}};
+  for (const auto& [tp, dp] : layouts) {
+    const Folder folder;
+    save(folder.path(), tp, dp, 7);
+    for (const auto& [other_tp, other_dp] : layouts) {
+      for (const DType storage : {DType::kF32, DType::kBF16}) {
+        run_ranks(other_tp * other_dp, [&](World& world, Device& device) {
+          Model model(world, device, other_tp, storage);
+          std::vector<std::string> skipped;
+          const auto checkpoint = newest_whole(folder.path(), skipped);
+          ASSERT_NE(checkpoint, nullptr);
+          EXPECT_THAT(skipped, testing::IsEmpty());
+          EXPECT_EQ(checkpoint->manifest().progress, (Progress{7, 56, 1, 0}));
+          checkpoint->load(model.context, model.store());
+          model.expect_filled();
+        });
+      }
+    }
+  }
+}
+
+// B95: five rows of vocabulary over two ranks are six rows of memory and five of the file.
+TEST(Checkpoint, HoldsNoPadding) {
+  const Folder folder;
+  save(folder.path(), 2, 1, 1);
+  const Checkpoint checkpoint(folder.path() / "checkpoints/step_00000001");
+  std::int64_t rows = 0, elements = 0;
+  for (const Piece& piece : checkpoint.manifest().pieces) {
+    EXPECT_LE(piece.stop, piece.dimension < 0 ? 1 : piece.shape[piece.dimension] / piece.parts);
+    const SafetensorsFile file(checkpoint.directory() / piece.file);
+    std::vector<double> values(static_cast<std::size_t>(piece.own_shape().numel()));
+    file.read(piece.key, 0, std::ssize(values), values.data());
+    EXPECT_THAT(values, testing::Each(testing::Ne(kPadding)));
+    if (piece.kept == Kept::kMaster) {
+      elements += std::ssize(values);
+      rows += piece.tensor == "head.weight" ? piece.stop - piece.start : 0;
+    }
+  }
+  EXPECT_EQ(rows, 5);
+  EXPECT_EQ(elements, 30 + 3 + 24 + 8 + 12 + 15);
+}
+
+TEST(Checkpoint, TheNewestAreKeptAndTheLastIsNamed) {
+  const Folder folder;
+  for (const std::int64_t step : {5, 10, 15, 20}) {
+    save(folder.path(), 2, 1, step, 3);
+  }
+  const fs::path all = folder.path() / "checkpoints";
+  EXPECT_FALSE(fs::exists(all / "step_00000005"));
+  EXPECT_TRUE(fs::exists(all / "step_00000010"));
+  std::string latest;
+  std::getline(std::ifstream(all / "latest"), latest);
+  EXPECT_EQ(latest, "step_00000020");
+  EXPECT_EQ(std::distance(fs::directory_iterator(all), fs::directory_iterator()), 4);
+}
+
+// B92: what a kill leaves, at each place where it may come.
+TEST(Checkpoint, AnUnfinishedOneIsPassedOver) {
+  const Folder folder;
+  const fs::path all = folder.path() / "checkpoints";
+  save(folder.path(), 2, 1, 10);
+  fs::copy(all / "step_00000010", all / "step_00000020.unfinished");
+  std::vector<std::string> skipped;
+  EXPECT_EQ(newest_whole(folder.path(), skipped)->manifest().progress.step, 10);
+  // Renamed, and `latest` not switched yet.
+  save(folder.path(), 2, 1, 20);
+  std::ofstream(all / "latest") << "step_00000010\n";
+  EXPECT_EQ(newest_whole(folder.path(), skipped)->manifest().progress.step, 10);
+  fs::remove(all / "latest");
+  EXPECT_EQ(newest_whole(folder.path(), skipped)->manifest().progress.step, 20);
+  EXPECT_THAT(skipped, testing::IsEmpty());
+}
+
+// B93: four bytes less of one rank's file.
+TEST(Checkpoint, ABrokenOneIsPassedOverInWords) {
+  const Folder folder;
+  const fs::path all = folder.path() / "checkpoints";
+  save(folder.path(), 2, 1, 10);
+  save(folder.path(), 2, 1, 20);
+  const fs::path file = all / "step_00000020/rank_00001.safetensors";
+  fs::resize_file(file, fs::file_size(file) - 4);
+  std::vector<std::string> skipped;
+  EXPECT_EQ(newest_whole(folder.path(), skipped)->manifest().progress.step, 10);
+  EXPECT_THAT(skipped,
+              testing::ElementsAre(AllOf(HasSubstr(file.string()), HasSubstr("but there are"),
+                                         HasSubstr("cut off"))));
+  fs::remove_all(all / "step_00000010");
+  EXPECT_THAT(refusal([&] { newest_whole(folder.path(), skipped); }),
+              AllOf(HasSubstr("none of its checkpoints can be read"),
+                    HasSubstr("checkpoint.resume: never")));
+}
+
+TEST(Checkpoint, ALyingManifestIsRefusedInWords) {
+  const Folder folder;
+  save(folder.path(), 2, 1, 10);
+  const fs::path directory = folder.path() / "checkpoints/step_00000010";
+  std::string text;
+  {
+    std::ifstream in(directory / kManifestName);
+    text.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const auto after = [&](const std::string& from, const std::string& to) {
+    std::string changed = text;
+    const std::size_t at = changed.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    changed.replace(at, from.size(), to);
+    std::ofstream(directory / kManifestName) << changed;
+    return refusal([&] { Checkpoint(directory).check_whole(); });
+  };
+  EXPECT_EQ(after("\"version\": 1", "\"version\": 1"), "");
+  EXPECT_THAT(after("\"version\": 1", "\"version\": 2"), HasSubstr("has version 2"));
+  EXPECT_THAT(after("\"step\": 10", "\"step\": -1"), HasSubstr("'step' is -1"));
+  EXPECT_THAT(after("\"step\": 10", "\"step\": 1e99"), HasSubstr("'step' is 1e+99"));
+  EXPECT_THAT(after("rank_00000.safetensors", "../../secret"), HasSubstr("outside its directory"));
+  EXPECT_THAT(after("rank_00000.safetensors", "rank_00009.safetensors"), HasSubstr("No such file"));
+  EXPECT_THAT(after("\"stop\": 3", "\"stop\": 2"), HasSubstr("and its manifest says"));
+  EXPECT_THAT(after("\"stop\": 3", "\"stop\": 30"), HasSubstr("lies outside its tensor"));
+  EXPECT_THAT(after("\"start\": 0", "\"start\": 1"), HasSubstr("manifest says"));
+  EXPECT_THAT(after("\"pieces\": [", "\"pieces\": [[[[[[7]]]]],"), HasSubstr("nested deeper"));
+  EXPECT_THAT(after("\"state\": \"master\"", "\"state\": \"maker\""), HasSubstr("'maker'"));
+  EXPECT_THAT(after("\"shape\": [", "\"shape\": [9223372036854775807, "),
+              HasSubstr("which no tensor has"));
+  EXPECT_THAT(after("\"shape\": [", "\"shape\": [1, 1, "), HasSubstr("not a list of 1 to 4"));
+  text.resize(text.size() / 2);
+  EXPECT_THAT(after("\"version\"", "\"version\""), HasSubstr("cut off"));
+}
+
+TEST(Checkpoint, LacksNothingOfWhatIsNeeded) {
+  const Folder folder;
+  save(folder.path(), 2, 1, 10);
+  const fs::path directory = folder.path() / "checkpoints/step_00000010";
+  std::string text;
+  {
+    std::ifstream in(directory / kManifestName);
+    text.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const std::size_t at = text.find("\"tensor\": \"fc1.weight\"");
+  text.replace(at, 22, "\"tensor\": \"fc9.weight\"");
+  std::ofstream(directory / kManifestName) << text;
+  EXPECT_THAT(refusal([&] { Checkpoint(directory).check_whole(); }),
+              AllOf(HasSubstr("manifest.json: "), HasSubstr("fc1.weight")));
+}
+
+// A disk that refuses costs the checkpoint and not the run, and leaves the older one whole.
+TEST(Checkpoint, AFailedWriteLeavesTheOlderOnes) {
+  const Folder folder;
+  save(folder.path(), 2, 1, 10);
+  // Where the next one would be written stands a file.
+  std::ofstream(folder.path() / "checkpoints/step_00000020.unfinished") << "in the way";
+  testing::internal::CaptureStderr();
+  save(folder.path(), 2, 1, 20);
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      AllOf(HasSubstr("checkpoint of step 20 was not saved"), HasSubstr("Training goes on")));
+  std::vector<std::string> skipped;
+  EXPECT_EQ(newest_whole(folder.path(), skipped)->manifest().progress.step, 10);
+  EXPECT_THAT(skipped, testing::IsEmpty());
+}
+
+TEST(Checkpoint, GoesOutAndInAsOneFile) {
+  const Folder folder;
+  save(folder.path(), 2, 2, 10);
+  const fs::path file = folder.path() / "model.safetensors";
+  Checkpoint checkpoint(folder.path() / "checkpoints/step_00000010");
+  export_weights(checkpoint, every_cut(), file);
+  EXPECT_EQ(SafetensorsFile(file).find("embed.weight").shape, (std::vector<std::int64_t>{2, 5, 3}));
+  for (const int tp : {1, 2, 4}) {
+    run_ranks(tp, [&](World& world, Device& device) {
+      Model model(world, device, tp);
+      import_weights(file, model.context, model.store());
+      std::size_t i = 0;
+      for (const Parameter& parameter : model.store().parameters()) {
+        parameter.for_each_run([&](std::int64_t local, std::int64_t global, std::int64_t length) {
+          for (std::int64_t e = 0; e < length; ++e) {
+            EXPECT_EQ(parameter.master.as<float>()[local + e], value(i, Kept::kMaster, global + e));
+          }
+        });
+        ++i;
+      }
+    });
+  }
+  run_ranks(1, [&](World& world, Device& device) {
+    Model model(world, device, 1);
+    model.store().parameters();
+    const SafetensorsItem extra{"extra", DType::kF32, {0}, nullptr};
+    write_safetensors(file, {extra});
+    EXPECT_THAT(refusal([&] { import_weights(file, model.context, model.store()); }),
+                HasSubstr("has no tensor 'embed.weight'"));
+  });
+}
+
+}  // namespace
+
+}  // namespace tandem::test
