@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "parallel/layout.h"
 #include "tests/parallel/cases.h"
@@ -97,9 +99,10 @@ void all_reduces(World& world, Device& device) {
   }
 }
 
-/// Longer than the pieces that MPI sends, and not a multiple of them.
+/// Longer than many of the pieces that MPI sends, and not a multiple of them.
 void long_all_reduce(World& world, Device& device) {
   all_reduce<float>(world, device, 300001, ReduceOp::kSum);
+  all_reduce<float>(world, device, 65536 * world.size() * 7 + 1, ReduceOp::kMax);
   all_reduce<BFloat16>(world, device, 600011, ReduceOp::kSum);
 }
 
@@ -290,6 +293,51 @@ void alone(World& world, Device& device) {
   }
 }
 
+/// A rank that drops its work unread may use its buffer at once: a peer that comes late still gets
+/// what was in it.
+void dropped_unread(World& world, Device& device) {
+  Rank r(world, device);
+  constexpr std::int64_t kCount = 50000;
+  for (std::uint64_t round = 0; round < 4; ++round) {
+    OnDevice<float> x(device, {kCount});
+    x.upload(*r.stream, values<float>(round, r.rank, kCount));
+    if (r.rank == 0 && r.size > 1) {
+      r.group->all_reduce(x.tensor(), r.options());
+      x.upload(*r.stream, std::vector<float>(kCount, 1e30f));
+      r.stream->synchronize();
+      continue;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    r.group->all_reduce(x.tensor(), r.options()).wait(*r.stream);
+    EXPECT_EQ(
+        difference(x.download(*r.stream), reduced<float>(round, r.size, kCount, ReduceOp::kSum)),
+        "");
+  }
+}
+
+/// What the ledger keeps of each call: the operation, its elements, and none for a barrier.
+void entries(World& world, Device& device) {
+  Ledger ledger;
+  const auto group = world.make_group("all", everyone(world), device, &ledger, nullptr);
+  const auto stream = device.make_stream("test");
+  OnDevice<float> x(device, {6});
+  x.upload(*stream, values<float>(1, world.rank(), 6));
+  stream->synchronize();
+  group->all_reduce(x.tensor(), {.after = stream.get(), .label = "sum"}).wait(*stream);
+  group->barrier({.after = stream.get(), .label = "all here"}).wait(*stream);
+  const std::vector<LedgerEntry> kept = ledger.recent();
+  if (world.size() == 1) {
+    EXPECT_TRUE(kept.empty()) << "a group of one communicates with nobody";
+    return;
+  }
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(kept[0].op, Collective::kAllReduce);
+  EXPECT_EQ(kept[0].count, 6);
+  EXPECT_EQ(kept[1].op, Collective::kBarrier);
+  EXPECT_EQ(kept[1].count, 0);
+  EXPECT_EQ(kept[1].sequence, kept[0].sequence + 1);
+}
+
 /// B97-like misuse is an error of the rank that commits it, before anything is sent.
 void refusals(World& world, Device& device) {
   Rank r(world, device);
@@ -299,6 +347,14 @@ void refusals(World& world, Device& device) {
   EXPECT_THROW(r.group->broadcast(columns, 0, r.options()), InternalError);
   EXPECT_THROW(r.group->broadcast(x.tensor(), r.size, r.options()), InternalError);
   EXPECT_THROW(r.group->all_reduce(Tensor{}, r.options()), InternalError);
+  const Tensor three(x.tensor().data, DType::kF32, {4, 3});
+  EXPECT_THROW(r.group->all_gather(columns, three, r.options()), InternalError);
+  EXPECT_THROW(r.group->reduce_scatter(three, columns, r.options()), InternalError);
+  OnDevice<float> wide(device, {r.size * 4, 6});
+  EXPECT_THROW(r.group->all_gather(three, wide.tensor().slice(1, 0, 3), r.options()),
+               InternalError);
+  EXPECT_THROW(r.group->reduce_scatter(wide.tensor().slice(1, 0, 3), three, r.options()),
+               InternalError);
   OnDevice<float> out(device, {r.size * 4 + 1, 6});
   EXPECT_THROW(r.group->all_gather(x.tensor(), out.tensor(), r.options()), InternalError);
   EXPECT_THROW(r.group->reduce_scatter(out.tensor(), x.tensor(), r.options()), InternalError);
@@ -328,6 +384,8 @@ std::vector<Case> collective_cases() {
       {"BufferReused", buffer_reused},
       {"LayoutGroups", layout_groups},
       {"Alone", alone},
+      {"DroppedUnread", dropped_unread},
+      {"Entries", entries},
       {"Refusals", refusals},
   };
 }

@@ -89,6 +89,8 @@ TEST_F(Launcher, IsMpirunOrSrun) {
   EXPECT_EQ(launched_ranks(), 8);
   setenv("SLURM_STEP_NUM_TASKS", "2", 1);
   EXPECT_EQ(launched_ranks(), 2);
+  setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+  EXPECT_EQ(launched_ranks(), 1);
 }
 
 }  // namespace

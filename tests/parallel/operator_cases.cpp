@@ -255,10 +255,31 @@ void two_ways_to_count_a_loss(World& world, Device& device) {
             ones);
 }
 
+/// In a group of one every row of the table is the identity: no copy, no collective.
+void alone_nothing_is_copied(World& world, Device& device) {
+  Rank r(world, device);
+  const auto self = world.make_group("self", {r.rank}, device, nullptr, nullptr);
+  OnDevice<double> x(device, {2, 2}), out(device, {2, 2}), scratch(device, {2, 2});
+  const auto is_x = [&](const OperatorResult& result) {
+    return result.tensor.data == x.tensor().data;
+  };
+  const auto o = r.options();
+  EXPECT_TRUE(is_x(CopyToTensorParallel(*self).backward(x.tensor(), o)));
+  EXPECT_TRUE(is_x(ReduceFromTensorParallel(*self).forward(x.tensor(), o)));
+  EXPECT_TRUE(is_x(GatherFromTensorParallel(*self, device)
+                       .forward(x.tensor(), out.tensor(), scratch.tensor(), o)));
+  EXPECT_TRUE(is_x(GatherFromTensorParallel(*self, device).backward(x.tensor(), out.tensor(), o)));
+  EXPECT_TRUE(is_x(ScatterToTensorParallel(*self, device).forward(x.tensor(), out.tensor(), o)));
+  EXPECT_TRUE(is_x(GatherFromSequenceParallel(*self).forward(x.tensor(), out.tensor(), o)));
+  EXPECT_TRUE(is_x(ReduceScatterToSequenceParallel(*self).forward(x.tensor(), out.tensor(), o)));
+  EXPECT_TRUE(is_x(ScatterToSequenceParallel(*self).forward(x.tensor(), o)));
+}
+
 }  // namespace
 
 std::vector<Case> operator_cases() {
   return {
+      {"AloneNothingIsCopied", alone_nothing_is_copied},
       {"CopyToTensorParallel", copy_to_tensor_parallel},
       {"InputGradientIsSummed", input_gradient_is_summed},
       {"ReduceFromTensorParallel", reduce_from_tensor_parallel},
