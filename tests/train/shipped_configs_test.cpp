@@ -10,8 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "core/arena.h"
 #include "core/yaml.h"
 #include "train/config.h"
+#include "train/data/source.h"
+#include "train/state.h"
 
 namespace tandem {
 namespace {
@@ -28,7 +31,9 @@ std::string read(const fs::path& path) {
 
 std::vector<fs::path> shipped() {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(kRoot / "configs")) files.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(kRoot / "configs")) {
+    if (entry.path().extension() == ".yaml") files.push_back(entry.path());
+  }
   return files;
 }
 
@@ -70,6 +75,24 @@ TEST(ShippedConfigs, LayoutsOfTheMainJobDifferInNothingElse) {
     main.name = other.name;
     main.parallel = other.parallel;
     EXPECT_EQ(other, main) << name;
+  }
+}
+
+TEST(ShippedConfigs, ThoseForGpusDifferInTheLayoutOnlyAndFitIn40GiB) {
+  Config one = load_config({(kRoot / "configs/gpu_1.yaml").string(), {}, {}});
+  for (const int gpus : {1, 2, 4, 8}) {
+    const std::string name = "gpu_" + std::to_string(gpus);
+    const Config config = load_config({(kRoot / "configs" / (name + ".yaml")).string(), {}, gpus});
+    EXPECT_EQ(config.world(), gpus);
+    EXPECT_EQ(config.device, DeviceChoice::kCuda);
+    one.name = config.name;
+    one.parallel = config.parallel;
+    EXPECT_EQ(config, one) << name;
+    Arena measured;
+    const TrainState state(config, {config.parallel.tp, config.parallel.dp, 0},
+                           precision_of(config, DeviceKind::kCuda), max_rows(config), measured);
+    EXPECT_LT(measured.total(), std::size_t{40} << 30) << name;
+    EXPECT_GT(measured.total(), std::size_t{1} << 30) << name << " is worth a GPU";
   }
 }
 
