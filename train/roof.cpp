@@ -21,13 +21,18 @@ namespace {
 namespace fs = std::filesystem;
 
 class DeviceMatrix {
+  static constexpr std::int64_t kPiece = (1 << 20) - 3;  // not a multiple of any row
+
  public:
   DeviceMatrix(Device& device, Stream& stream, DType dtype, std::int64_t rows, std::int64_t columns)
       : device_(device),
         tensor(device.allocate(static_cast<std::size_t>(rows * columns) * size_of(dtype)), dtype,
                {rows, columns}) {
+    // Random enough for matrix units, whose speed depends on how often bits change: a piece that
+    // repeats.
     visit_floating(dtype, [&](auto type) {
-      std::vector<decltype(type)> host(static_cast<std::size_t>(rows * columns));
+      const std::int64_t piece = std::min(tensor.numel(), kPiece);
+      std::vector<decltype(type)> host(static_cast<std::size_t>(piece));
       for (std::size_t i = 0; i < host.size(); i += 4) {
         const PhiloxBlock draws = philox_draw(1, RandomUse::kSynthetic, 0, i / 4);
         for (std::size_t j = 0; j < 4 && i + j < host.size(); ++j) {
@@ -35,7 +40,11 @@ class DeviceMatrix {
               static_cast<decltype(type)>(static_cast<float>(draws.x[j]) * 0x1p-31f - 1.0f);
         }
       }
-      device.copy(stream, Tensor(host.data(), dtype, {rows, columns}), tensor);
+      const Tensor from(host.data(), dtype, {piece});
+      for (std::int64_t start = 0; start < tensor.numel(); start += piece) {
+        const std::int64_t count = std::min(piece, tensor.numel() - start);
+        device.copy(stream, from.first(count), tensor.flat().slice(0, start, count));
+      }
       stream.synchronize();
     });
   }

@@ -1,9 +1,10 @@
-// The communicators of ranks that are threads, on devices that work at once and on ones that work
-// later.
+// The communicators of ranks that are threads, on devices that work at once, on ones that work
+// later, and on a GPU where there is one.
 #include <gtest/gtest.h>
 
 #include <atomic>
 
+#include "parallel/cuda_module.h"
 #include "tests/parallel/cases.h"
 #include "tests/support/deferred_device.h"
 
@@ -22,8 +23,14 @@ std::unique_ptr<Device> deferred() {
   return testing::make_deferred_device(1, ++seed);
 }
 
-const Place kCpu{"Cpu", one_thread_cpu};
-const Place kDeferred{"Deferred", deferred};
+/// With this machine's first GPU, if there is one: all ranks share it.
+std::vector<Place> places() {
+  std::vector<Place> all = {{"Cpu", one_thread_cpu}, {"Deferred", deferred}};
+  if (const CudaModule* gpu = find_cuda().module) {
+    all.push_back({"Cuda", [gpu] { return gpu->make_device({}); }});
+  }
+  return all;
+}
 
 using Parameter = std::tuple<int, Place, Case>;
 
@@ -40,13 +47,11 @@ std::string name_of_case(const ::testing::TestParamInfo<Parameter>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Collectives, LocalRanks,
-                         ::testing::Combine(::testing::Range(1, 5),
-                                            ::testing::Values(kCpu, kDeferred),
+                         ::testing::Combine(::testing::Range(1, 5), ::testing::ValuesIn(places()),
                                             ::testing::ValuesIn(collective_cases())),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Operators, LocalRanks,
-                         ::testing::Combine(::testing::Range(1, 5),
-                                            ::testing::Values(kCpu, kDeferred),
+                         ::testing::Combine(::testing::Range(1, 5), ::testing::ValuesIn(places()),
                                             ::testing::ValuesIn(operator_cases())),
                          name_of_case);
 
