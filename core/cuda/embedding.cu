@@ -108,9 +108,8 @@ __global__ void __launch_bounds__(kThreads) sort_slots(Slots a) {
     }
     __syncthreads();
     if (v >= 0 && later == 0) {
-      ends[v] += earlier + 1;  // begins become ends, a tile at a time
+      ends[v] += earlier + 1;  // begins become ends, a tile at a time; read behind the next barrier
     }
-    __syncthreads();
   }
 }
 
