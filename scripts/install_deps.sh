@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # install_deps.sh: installs what building, testing and the example data need, and only what is
-# missing. On systems without apt it prints the list; CMake then says what it cannot find.
+# missing. On systems without apt it prints the list; CMake then says what it cannot find. For GPUs the
+# CUDA toolkit (12.4 or newer) and NCCL come from NVIDIA: docs/gpu.md.
 set -euo pipefail
 
 # package, minimum version, what for
