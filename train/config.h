@@ -20,7 +20,7 @@ enum class DeviceChoice { kAuto, kCpu, kCuda, kReference };
 enum class CommChoice { kAuto, kLocal, kMpi, kNccl };
 enum class PrecisionChoice { kFp32, kBf16 };
 enum class ModelKind { kMlpLm, kFfn };
-enum class DataFormat { kText, kSynthetic };
+enum class DataFormat { kText, kLlmc, kMegatron, kNpy, kRawU16, kSynthetic };
 enum class Documents { kPadded, kPacked };
 
 struct ParallelConfig {

@@ -263,11 +263,18 @@ std::vector<SchemaKey> model_keys() {
 std::vector<SchemaKey> data_keys() {
   return {
       choice<DataFormat>("data.format", of(&Config::data, &DataConfig::format),
-                         {{"text", DataFormat::kText}, {"synthetic", DataFormat::kSynthetic}},
-                         {"llmc", "megatron", "npy", "raw_u16"},
-                         "text = bytes, each line a document; synthetic = generated"),
-      idle_when(idle_in_synthetic, text("data.path", of(&Config::data, &DataConfig::path),
-                                        "file to read (not for synthetic)")),
+                         {{"text", DataFormat::kText},
+                          {"llmc", DataFormat::kLlmc},
+                          {"megatron", DataFormat::kMegatron},
+                          {"npy", DataFormat::kNpy},
+                          {"raw_u16", DataFormat::kRawU16},
+                          {"synthetic", DataFormat::kSynthetic}},
+                         {},
+                         "text = bytes, each line a document; synthetic = generated; the "
+                         "others hold token ids (docs/data.md)"),
+      idle_when(idle_in_synthetic,
+                text("data.path", of(&Config::data, &DataConfig::path),
+                     "file to read, or a glob of llmc shards (not for synthetic)")),
       integer("data.seq_len", of(&Config::data, &DataConfig::seq_len), {1},
               "positions of a sequence"),
       idle_when(

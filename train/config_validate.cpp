@@ -58,6 +58,14 @@ void check_model(const Settings& settings, const Config& config) {
                         std::to_string(model.ffn % tp) + "): write " +
                         multiples_near(model.ffn, tp));
   }
+  const DataFormat format = config.data.format;
+  const bool without_documents =
+      format == DataFormat::kLlmc || format == DataFormat::kNpy || format == DataFormat::kRawU16;
+  if (model.kind == ModelKind::kMlpLm && without_documents &&
+      config.data.documents == Documents::kPadded) {
+    settings.refuse(config, "data.documents",
+                    "the format does not say where documents begin: write packed");
+  }
   if (model.kind == ModelKind::kFfn && config.data.format != DataFormat::kSynthetic) {
     settings.refuse(config, "data.format",
                     "model.kind ffn trains on generated numbers: write data: {format: synthetic}");

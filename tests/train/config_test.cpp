@@ -170,8 +170,8 @@ TEST(Config, WrongTypesAreRefused) {
 
 TEST(Config, WhatIsNotAvailableIsRefusedInWords) {
   const BadValue cases[] = {
-      {"precision", "fp16"},       {"parallel.zero", "1"}, {"data.format", "llmc"},
-      {"data.format", "megatron"}, {"data.format", "npy"}, {"data.format", "raw_u16"},
+      {"precision", "fp16"},
+      {"parallel.zero", "1"},
       {"profile.trace", "true"},
   };
   for (const auto& [key, value] : cases) {

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "train/data/binary_tokens.h"
 #include "train/data/noise_source.h"
 #include "train/data/synthetic.h"
 #include "train/data/text.h"
@@ -14,6 +15,14 @@ std::unique_ptr<TokenStore> open_tokens(const Config& config) {
   switch (config.data.format) {
     case DataFormat::kText:
       return std::make_unique<TextTokens>(config.data.path, config.model.vocab_size);
+    case DataFormat::kLlmc:
+      return open_llmc(config.data.path);
+    case DataFormat::kMegatron:
+      return open_megatron(config.data.path);
+    case DataFormat::kNpy:
+      return open_npy(config.data.path);
+    case DataFormat::kRawU16:
+      return open_raw_u16(config.data.path);
     case DataFormat::kSynthetic:
       return std::make_unique<SyntheticTokens>(config.seed, config.model.vocab_size,
                                                config.data.seq_len);
