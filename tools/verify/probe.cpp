@@ -215,6 +215,30 @@ void Probe::gather(RankContext& rank, Outcome& outcome) const {
 
 void Probe::gemm(Stream& stream, const Gemm& args) {
   inner().gemm(stream, args);
+  saw(stream, args);
+}
+
+void Probe::gemm_activation(Stream& stream, const GemmActivation& args) {
+  inner().gemm_activation(stream, args);
+  saw(stream, args.gemm);
+  saw_activation(stream, args.out);
+}
+
+void Probe::gemm_activation_backward(Stream& stream, const GemmActivationBackward& args) {
+  if (watching_ && args.gemm.c.data != args.pre.data) {
+    gemm(stream, args.gemm);  // which a device that fuses does not write
+  }
+  inner().gemm_activation_backward(stream, args);
+  saw_activation_gradient(stream, args.d_pre);
+}
+
+void Probe::gemm_bias_gradient(Stream& stream, const GemmBiasGradient& args) {
+  inner().gemm_bias_gradient(stream, args);
+  saw(stream, args.gemm);
+  record_gradient(stream, args.d_bias);
+}
+
+void Probe::saw(Stream& stream, const Gemm& args) {
   if (!watching_) {
     return;
   }
@@ -250,14 +274,22 @@ void Probe::gemm(Stream& stream, const Gemm& args) {
 
 void Probe::activation_forward(Stream& stream, const ActivationForward& args) {
   inner().activation_forward(stream, args);
+  saw_activation(stream, args.out);
+}
+
+void Probe::saw_activation(Stream& stream, const Tensor& out) {
   const auto [batch, i] = next("activation", layers_);
-  record(stream, block(i) + " activated", batch, args.out, Rows::kAll, units(1));
+  record(stream, block(i) + " activated", batch, out, Rows::kAll, units(1));
 }
 
 void Probe::activation_backward(Stream& stream, const ActivationBackward& args) {
   inner().activation_backward(stream, args);
+  saw_activation_gradient(stream, args.d_pre);
+}
+
+void Probe::saw_activation_gradient(Stream& stream, const Tensor& d_pre) {
   const auto [batch, i] = next("activation backward", layers_);
-  record(stream, block(layers_ - 1 - i) + " fc1 d_output", batch, args.d_pre, Rows::kAll,
+  record(stream, block(layers_ - 1 - i) + " fc1 d_output", batch, d_pre, Rows::kAll,
          units(fc1_parts_));
 }
 

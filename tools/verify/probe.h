@@ -27,6 +27,10 @@ class Probe final : public ForwardingDevice {
   void gather(RankContext& rank, Outcome& outcome) const;
 
   void gemm(Stream& stream, const Gemm& args) override;
+  // A device's own fused kernels are under test, so they are passed on whole.
+  void gemm_activation(Stream& stream, const GemmActivation& args) override;
+  void gemm_activation_backward(Stream& stream, const GemmActivationBackward& args) override;
+  void gemm_bias_gradient(Stream& stream, const GemmBiasGradient& args) override;
   void activation_forward(Stream& stream, const ActivationForward& args) override;
   void activation_backward(Stream& stream, const ActivationBackward& args) override;
   void norm_forward(Stream& stream, const NormForward& args) override;
@@ -69,6 +73,10 @@ class Probe final : public ForwardingDevice {
     std::int64_t index;
   };
   Place next(const std::string& kernel, std::int64_t per_batch);
+
+  void saw(Stream& stream, const Gemm& args);
+  void saw_activation(Stream& stream, const Tensor& out);
+  void saw_activation_gradient(Stream& stream, const Tensor& d_pre);
 
   Columns replicated(const Tensor& tensor) const;
   Columns partial(const Tensor& tensor) const;
