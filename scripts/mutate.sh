@@ -2,7 +2,11 @@
 # mutate.sh [--count N] [--seed S] [FILE...]: do the tests test something? Makes N small changes to the
 # sources of parallel/, layers/ and optim/ (or FILEs), one at a time, in a copy of the last commit;
 # builds, runs the fast tests, and reports the changes that no test noticed. By hand, not in CI: a
-# change takes some ten seconds. Results also go to build-mutate/results.tsv.
+# change takes some ten seconds, or a minute if no test notices it. Results also go to
+# build-mutate/results.tsv.
+#
+# mutate.sh --again FILE: makes the changes of such a table that survived once more, on the sources and
+# tests of today.
 #
 # mutate.sh --planted: makes the faulty changes of tests/tools/source_faults.json instead, and has
 # build/verify find and name each of them.
@@ -27,9 +31,12 @@ import argparse, glob, json, os, random, re, subprocess, sys, time
 
 # Quickest first; of programs that run under mpirun, on how many ranks.
 TESTS = ["parallel_layout_test", "parallel_parameter_test", "optim_test", "layers_test", "network_test",
-         "parallel_local_test", "parallel_local_failure_test", "parallel_mpi_test", "mpi_layout_test",
-         "allocation_test", "verify_test", "trainer_test"]
+         "parallel_local_test", "parallel_local_failure_test", "parallel_mpi_test",
+         "parallel_mpi_failure_test", "mpi_layout_test", "allocation_test", "verify_test",
+         "trainer_test"]
 RANKS = {"parallel_mpi_test": 3, "mpi_layout_test": 4}
+# Started by ctest, which knows the arguments of its cases.
+CTEST = {"parallel_mpi_failure_test"}
 
 # (what, pattern, replacement): one match is replaced.
 OPERATORS = [
@@ -70,6 +77,18 @@ def mutations(path):
         if re.match(r"[\w.>\-:()\[\]*]+\(.*\);$", stripped) and not stripped.startswith("return"):
             found.append((number, "removed call", ""))
     return found
+
+
+def find_again(tree, what, place, before, after):
+    """The change of a row of the table, wherever its line stands today."""
+    path, number = place.rsplit(":", 1)
+    lines = [line.strip() for line in open(f"{tree}/{path}").read().split("\n")]
+    places = [i for i, line in enumerate(lines) if line == before]
+    if not places:
+        print(f"no longer there: {place} {before}")
+        return []
+    nearest = min(places, key=lambda i: abs(i - int(number)))
+    return [(path, (nearest, what, after))]
 
 
 def built(build, targets):
@@ -126,6 +145,7 @@ def main():
     parser = argparse.ArgumentParser(prog="mutate.sh")
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--again", metavar="FILE")
     parser.add_argument("files", nargs="*")
     options = parser.parse_args(sys.argv[4:])
     files = options.files or sorted(
@@ -133,11 +153,16 @@ def main():
         for f in glob.glob(f"{tree}/{room}/**/*.cpp", recursive=True))
     every = [(f, m) for f in files for m in mutations(f"{tree}/{f}")]
     random.Random(options.seed).shuffle(every)
+    if options.again:
+        every = [found for row in open(options.again) if row.startswith("SURVIVED")
+                 for found in find_again(tree, *row.rstrip("\n").split("\t")[1:])]
 
     def passes(test, limit=None):
         start = ["scripts/mpirun.sh", str(RANKS[test])] if test in RANKS else []
-        run = subprocess.run(start + [f"{build}/tests/{test}", "--gtest_brief=1", "--gtest_fail_fast"],
-                             capture_output=True, timeout=limit)
+        command = start + [f"{build}/tests/{test}", "--gtest_brief=1", "--gtest_fail_fast"]
+        if test in CTEST:
+            command = ["ctest", "--test-dir", build, "-R", test, "--stop-on-failure", "-j2"]
+        run = subprocess.run(command, capture_output=True, timeout=limit)
         return run.returncode == 0
 
     # A change may make a test wait for ever; one that takes so much longer than before does.

@@ -355,6 +355,18 @@ void refusals(World& world, Device& device) {
                InternalError);
   EXPECT_THROW(r.group->reduce_scatter(wide.tensor().slice(1, 0, 3), three, r.options()),
                InternalError);
+  if (r.size > 1) {  // another rank's place, or one that begins within the output
+    const std::int64_t other = (r.rank + 1) % r.size;
+    EXPECT_THROW(
+        r.group->all_gather(wide.tensor().slice(0, 4 * other, 4), wide.tensor(), r.options()),
+        InternalError);
+    EXPECT_THROW(
+        r.group->reduce_scatter(wide.tensor(), wide.tensor().slice(0, 4 * other, 4), r.options()),
+        InternalError);
+    EXPECT_THROW(r.group->all_gather(wide.tensor().slice(0, 4 * r.rank + (r.rank == 0 ? 1 : -1), 4),
+                                     wide.tensor(), r.options()),
+                 InternalError);
+  }
   OnDevice<float> out(device, {r.size * 4 + 1, 6});
   EXPECT_THROW(r.group->all_gather(x.tensor(), out.tensor(), r.options()), InternalError);
   EXPECT_THROW(r.group->reduce_scatter(out.tensor(), x.tensor(), r.options()), InternalError);

@@ -267,6 +267,20 @@ TEST(ParameterStore, VectorsFollowMatricesReplicatedOnesFirst) {
   EXPECT_EQ(store->find("head.weight").main_grad.data, store->matrices().main_grad.data);
 }
 
+// Sizes that are multiples of a place's 32 elements lie close together, others are rounded up.
+TEST(ParameterStore, HasNoMoreGapsThanPlacesNeed) {
+  ParameterStore store({});
+  store.add({.name = "a", .shape = {8, 4}, .block = "a"});
+  store.add({.name = "b", .shape = {3, 11}, .block = "b"});
+  store.add({.name = "c", .shape = {32}});
+  store.add({.name = "d", .shape = {1}});
+  Arena measured;
+  store.allocate(measured, kFloat, 0);
+  EXPECT_EQ(store.matrices().weight.numel(), 32 + 64);
+  EXPECT_EQ(store.vectors().weight.numel(), 32 + 32);
+  EXPECT_EQ(measured.total(), 4u * (96 + 64) * 2);
+}
+
 TEST(ParameterStore, RefusesWhatComesTooLate) {
   const auto device = make_cpu_device(1);
   const auto store = initial(*device, options_of(10), {}, kFloat, 1);
