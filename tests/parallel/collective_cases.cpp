@@ -325,6 +325,8 @@ void entries(World& world, Device& device) {
   stream->synchronize();
   group->all_reduce(x.tensor(), {.after = stream.get(), .label = "sum"}).wait(*stream);
   group->barrier({.after = stream.get(), .label = "all here"}).wait(*stream);
+  stream->synchronize();
+  stream->synchronize();  // before the tensor goes
   const std::vector<LedgerEntry> kept = ledger.recent();
   if (world.size() == 1) {
     EXPECT_TRUE(kept.empty()) << "a group of one communicates with nobody";
