@@ -1,6 +1,7 @@
 #include "parallel/nccl/nccl_communicator.h"
 
 #include <chrono>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -64,6 +65,20 @@ void RankState::abort(const std::string& why) noexcept {
 class NcclCommunicator::NcclWork final : public Work::State {
  public:
   NcclWork(NcclCommunicator& group, StreamMark done) : group_(&group), done_(std::move(done)) {}
+  NcclWork(const NcclWork&) = delete;
+  NcclWork& operator=(const NcclWork&) = delete;
+  /// A rank that drops its work unread may use its buffers next: not before the device is done with
+  /// them. One that leaves by an exception does not wait for its peers.
+  ~NcclWork() override {
+    try {
+      if (!waited_ && std::uncaught_exceptions() == 0) {
+        group_->wait_for(done_);
+      } else if (!waited_) {
+        group_->cancel();
+      }
+    } catch (...) {  // told at the next call
+    }
+  }
 
   void wait(Stream& stream) override {
     group_->state_->check_open();
@@ -71,12 +86,17 @@ class NcclCommunicator::NcclWork final : public Work::State {
     StreamMark before(group_->events_, native);
     cuda::check_status(cudaStreamWaitEvent(native, done_.event(), 0), "cudaStreamWaitEvent");
     group_->waits_.push_back({std::move(before), StreamMark(group_->events_, native)});
+    waited_ = true;
   }
-  void wait_host() override { group_->wait_for(done_); }
+  void wait_host() override {
+    group_->wait_for(done_);
+    waited_ = true;
+  }
 
  private:
   NcclCommunicator* group_;
   StreamMark done_;
+  bool waited_ = false;
 };
 
 NcclCommunicator::NcclCommunicator(std::string name, std::vector<int> ranks, int index,
@@ -90,6 +110,14 @@ NcclCommunicator::NcclCommunicator(std::string name, std::vector<int> ranks, int
 }
 
 NcclCommunicator::~NcclCommunicator() {
+  try {
+    if (std::uncaught_exceptions() == 0) {
+      settle();
+    } else {
+      cancel();
+    }
+  } catch (...) {  // aborted
+  }
   state_->remove(*this);
   if (barrier_ != nullptr) {
     device().deallocate(barrier_);

@@ -56,6 +56,7 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(std::string name, std::vector<int> ranks, int index, Device& device,
                    Ledger* ledger, Profiler* profiler, std::unique_ptr<NcclComm> comm,
                    std::shared_ptr<RankState> state);
+  /// What is under way ends first, or is aborted.
   ~NcclCommunicator() override;
 
   void settle() override;

@@ -1,8 +1,11 @@
 #include "tests/support/deferred_device.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -23,23 +26,28 @@ class Mark {
  public:
   void reach(std::exception_ptr error) {
     const std::scoped_lock lock(mutex_);
-    reached_ = true;
+    reached_ = std::chrono::steady_clock::now();
     error_ = std::move(error);
     changed_.notify_all();
   }
   /// Blocks until reached; throws what went wrong before it.
   void wait() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return reached_; });
+    changed_.wait(lock, [&] { return reached_.has_value(); });
     if (error_ != nullptr) {
       std::rethrow_exception(error_);
     }
   }
 
+  std::optional<std::chrono::steady_clock::time_point> reached() {
+    const std::scoped_lock lock(mutex_);
+    return reached_;
+  }
+
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool reached_ = false;
+  std::optional<std::chrono::steady_clock::time_point> reached_;
   std::exception_ptr error_;
 };
 
@@ -176,10 +184,25 @@ class DeferredStream final : public Stream {
 class DeferredDevice final : public Device {
  public:
   DeferredDevice(int threads, std::uint64_t seed) : threads_(threads), seed_(seed) {}
+  ~DeferredDevice() override {
+    if (staging_ != 0) {
+      std::fprintf(stderr, "%d staging buffers of a deferred device were not freed\n",
+                   staging_.load());
+      std::abort();
+    }
+  }
 
   DeviceKind kind() const override { return DeviceKind::kCpu; }
   std::string describe() const override {
     return "deferred " + make_cpu_device(threads_)->describe();
+  }
+  void* allocate_staging(std::size_t bytes) override {
+    ++staging_;
+    return Device::allocate_staging(bytes);
+  }
+  void deallocate_staging(void* memory) noexcept override {
+    staging_ -= memory == nullptr ? 0 : 1;
+    Device::deallocate_staging(memory);
   }
   void* allocate(std::size_t bytes) override { return allocate_guarded(bytes); }
   void deallocate(void* memory) noexcept override { free_guarded(memory); }
@@ -189,7 +212,7 @@ class DeferredDevice final : public Device {
   std::unique_ptr<Stream> make_stream(const std::string&) override {
     return std::make_unique<DeferredStream>(threads_, seed_++);
   }
-  std::unique_ptr<Event> make_event() override { return std::make_unique<DeferredEvent>(); }
+  std::unique_ptr<Event> make_event() override { return make_deferred_event(); }
 
   void copy(Stream& stream, const Tensor& from, const Tensor& to) override {
     launch(stream, [from = reachable(from), to = reachable(to)](Device& cpu, Stream& s) {
@@ -305,11 +328,24 @@ class DeferredDevice final : public Device {
     launch(stream, [args](Device& cpu, Stream& s) { (cpu.*kKernel)(s, args); });
   }
 
+  std::atomic<int> staging_ = 0;
   int threads_;
   std::uint64_t seed_;
 };
 
 }  // namespace
+
+std::unique_ptr<Event> make_deferred_event() { return std::make_unique<DeferredEvent>(); }
+
+void enqueue(Stream& stream, std::function<void()> work) {
+  dynamic_cast<DeferredStream&>(stream).launch(
+      [call = std::move(work)](Device&, Stream&) { call(); });
+}
+
+std::optional<std::chrono::steady_clock::time_point> reached_at(const Event& event) {
+  const auto mark = dynamic_cast<const DeferredEvent&>(event).latest();
+  return mark == nullptr ? std::chrono::steady_clock::time_point{} : mark->reached();
+}
 
 std::unique_ptr<Device> make_deferred_device(int threads, std::uint64_t seed) {
   return std::make_unique<DeferredDevice>(threads, seed);

@@ -5,8 +5,11 @@
 // memory is guarded (guarded_memory.h): host code that touches it crashes.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 
 #include "core/device.h"
 
@@ -17,5 +20,13 @@ namespace tandem::testing {
 /// synchronize() of its stream, or of an event recorded behind it. Streams and events may outlive
 /// neither their device nor each other's use; destroying a stream finishes its queue.
 std::unique_ptr<Device> make_deferred_device(int threads, std::uint64_t seed);
+
+/// An event that streams of any deferred device can record.
+std::unique_ptr<Event> make_deferred_event();
+/// Queues host code, as a kernel of a library would be: it runs on the stream's own thread.
+void enqueue(Stream& stream, std::function<void()> work);
+/// When the last mark in an event of such a device was reached; nothing before that, and for an
+/// event that was never recorded the beginning of time.
+std::optional<std::chrono::steady_clock::time_point> reached_at(const Event& event);
 
 }  // namespace tandem::testing

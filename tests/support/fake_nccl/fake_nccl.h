@@ -1,0 +1,17 @@
+// NCCL and the part of CUDA around it, for ranks that are threads with deferred devices. Like the
+// real one it is non-blocking and late: a call is in progress until it was asked after some times
+// and every rank has come, another call meanwhile is an error, and kernels wait on their streams'
+// threads for those of their peers, for ever if nobody aborts.
+#pragma once
+
+#include <nccl.h>
+
+namespace tandem::testing {
+
+/// From now on every communicator of rank `rank` of a world reports `error`; ncclSuccess for none.
+void report_error(int rank, ncclResult_t error);
+/// Communicators that were aborted so far, and those that are alive.
+int aborted_communicators();
+int living_communicators();
+
+}  // namespace tandem::testing
