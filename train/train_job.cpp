@@ -146,7 +146,9 @@ class Run {
   /// `import_file`: weights to start from, instead of a checkpoint; empty for none.
   int train(const std::string& import_file) {
     agree_on_memory();
-    if (import_file.empty()) {
+    if (!import_file.empty()) {
+      agree(*rank_.control, [&] { check_weights(import_file, specs_); });
+    } else {
       checkpoint_ = checkpoint_to_resume(rank_, config_, run_path(config_), optimizer_moments());
     }
     if (checkpoint_ && checkpoint_->manifest().progress.step >= config_.train.steps) {

@@ -348,14 +348,24 @@ TEST(Checkpoint, GoesOutAndInAsOneFile) {
       }
     });
   }
-  run_ranks(1, [&](World& world, Device& device) {
-    Model model(world, device, 1);
-    model.store().parameters();
-    const SafetensorsItem extra{"extra", DType::kF32, {0}, nullptr};
-    write_safetensors(file, {extra});
-    EXPECT_THAT(refusal([&] { import_weights(file, model.context, model.store()); }),
-                HasSubstr("has no tensor 'embed.weight'"));
-  });
+}
+
+TEST(Checkpoint, WeightsOfAnotherModelAreRefusedInWords) {
+  const Folder folder;
+  const fs::path file = folder.path() / "model.safetensors";
+  const auto says = [&](const std::vector<SafetensorsItem>& items,
+                        const std::vector<ParameterSpec>& parameters) {
+    write_safetensors(file, items);
+    return refusal([&] { check_weights(file, parameters); });
+  };
+  const SafetensorsItem none{"a", DType::kF32, {0, 2}, nullptr};
+  const SafetensorsItem extra{"b", DType::kF32, {0}, nullptr};
+  EXPECT_EQ(says({none}, {{.name = "a", .shape = {0, 2}}}), "");
+  EXPECT_THAT(says({none}, every_cut()), HasSubstr("has no tensor 'embed.weight'"));
+  EXPECT_THAT(says({none}, {{.name = "a", .shape = {2, 0}}}),
+              HasSubstr("'a' has shape [0, 2], and this model's has [2, 0]"));
+  EXPECT_THAT(says({none, extra}, {{.name = "a", .shape = {0, 2}}}),
+              HasSubstr("has a tensor 'b' that this model lacks"));
 }
 
 }  // namespace

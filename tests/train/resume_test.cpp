@@ -175,6 +175,10 @@ TEST_F(Resume, WeightsGoOutAndIn) {
   const Outcome none = start({"--export", "w.safetensors", "--set", "name=none"}, 3);
   EXPECT_THAT(none.err, HasSubstr("has no checkpoint"));
   EXPECT_FALSE(folder_.has("w.safetensors"));
+  const Outcome wrong =
+      start({"--import", "small.yaml", "--set", "name=none", "--set", "parallel.tp=1"}, 3);
+  EXPECT_THAT(wrong.err, HasSubstr("small.yaml: says its header has"));
+  EXPECT_FALSE(folder_.has("runs/none"));
 }
 
 }  // namespace

@@ -232,24 +232,27 @@ void set_kept(RankContext& rank, const Parameter& parameter, Kept kept,
   rank.compute->synchronize();  // the host's memory goes
 }
 
-void import_weights(const fs::path& path, RankContext& rank, ParameterStore& store) {
+void check_weights(const fs::path& path, const std::vector<ParameterSpec>& parameters) {
   const SafetensorsFile file(path);
-  for (const Parameter& parameter : store.parameters()) {
-    const auto& entry = file.find(parameter.name());
-    if (entry.shape != sizes_of(parameter.spec().shape)) {
+  std::set<std::string> known;
+  for (const ParameterSpec& spec : parameters) {
+    const auto& entry = file.find(spec.name);
+    if (entry.shape != sizes_of(spec.shape)) {
       throw DataError(fmt::format("{}: '{}' has shape [{}], and this model's has {}", path.string(),
-                                  parameter.name(), fmt::join(entry.shape, ", "),
-                                  parameter.spec().shape.to_string()));
+                                  spec.name, fmt::join(entry.shape, ", "), spec.shape.to_string()));
+    }
+    known.insert(spec.name);
+  }
+  for (const auto& [name, entry] : file.entries()) {
+    if (known.count(name) == 0) {
+      throw DataError(
+          fmt::format("{}: has a tensor '{}' that this model lacks", path.string(), name));
     }
   }
-  if (file.entries().size() != store.parameters().size()) {
-    const auto extra = std::find_if(file.entries().begin(), file.entries().end(), [&](auto& entry) {
-      return std::none_of(store.parameters().begin(), store.parameters().end(),
-                          [&](const Parameter& p) { return p.name() == entry.first; });
-    });
-    throw DataError(
-        fmt::format("{}: has a tensor '{}' that this model lacks", path.string(), extra->first));
-  }
+}
+
+void import_weights(const fs::path& path, RankContext& rank, ParameterStore& store) {
+  const SafetensorsFile file(path);
   for (const Parameter& parameter : store.parameters()) {
     std::vector<double> local(static_cast<std::size_t>(parameter.local_shape().numel()), 0.0);
     parameter.for_each_run([&](std::int64_t to, std::int64_t from, std::int64_t length) {

@@ -50,8 +50,9 @@ std::unique_ptr<Checkpoint> newest_whole(const std::filesystem::path& run,
 void set_kept(RankContext& rank, const Parameter& parameter, Kept kept,
               const std::vector<double>& values);
 
-/// Weights from one file of whole tensors, named as in PyTorch; moments as they are. Throws
-/// DataError for names or shapes that differ.
+/// Throws DataError if a file of whole tensors, named as in PyTorch, is not of these parameters.
+void check_weights(const std::filesystem::path& path, const std::vector<ParameterSpec>& parameters);
+/// Weights from such a file; moments as they are.
 void import_weights(const std::filesystem::path& path, RankContext& rank, ParameterStore& store);
 /// The masters of a checkpoint as one file of whole tensors.
 void export_weights(Checkpoint& checkpoint, const std::vector<ParameterSpec>& parameters,
