@@ -126,7 +126,12 @@ class Run {
   int export_weights(const std::string& file) {
     const auto checkpoint =
         checkpoint_to_resume(rank_, config_, run_path(config_), optimizer_moments());
-    agree(*rank_.control, [&] {
+    // Ranks wait for a whole model to be written, longer than for any step of training.
+    session_.world().set_timeout(3600);
+    const std::unique_ptr<Device> host = make_reference_device(1);
+    const auto written = session_.world().make_group("export", rank_.layout.world_group(), *host,
+                                                     rank_.ledger, nullptr);
+    agree(*written, [&] {
       if (!checkpoint) {
         throw DataError(fmt::format(
             "--export: {} has no checkpoint. Train with checkpoint.every above 0, or name one with "
@@ -188,9 +193,11 @@ class Run {
         saver.save(trainer.progress());
       }
       saver.finish();
-      console_.line(
-          fmt::format("stopped by signal {} after step {}; the same command goes on from {}",
-                      signal, trainer.steps(), (run_path(config_) / "checkpoints").string()));
+      const bool same = import_file.empty() && config_.checkpoint.resume == "auto";
+      console_.line(fmt::format(
+          "stopped by signal {} after step {}; the same command {}goes on from {}", signal,
+          trainer.steps(), same ? "" : "with checkpoint.resume: auto and without --import ",
+          CheckpointFolder(run_path(config_)).path().string()));
       return 128 + signal;
     }
     saver.finish();
@@ -211,7 +218,7 @@ class Run {
   std::optional<std::int64_t> resumed_in_place() const {
     std::error_code there_is_none;
     const bool own = checkpoint_ && std::filesystem::equivalent(
-                                        checkpoint_->directory().parent_path(),
+                                        checkpoint_->directory() / "..",
                                         CheckpointFolder(run_path(config_)).path(), there_is_none);
     return own ? std::optional(checkpoint_->manifest().progress.step) : std::nullopt;
   }
@@ -232,7 +239,7 @@ class Run {
         directory_->write(result, speed);
       }
       console_.step(result, speed);
-      check_finite(result);
+      check_finite(result, saver);
       saver.poll();
       if (config_.checkpoint.every > 0 &&
           (result.step % config_.checkpoint.every == 0 || result.step == config_.train.steps)) {
@@ -259,9 +266,10 @@ class Run {
     return 0;
   }
 
-  /// Throws on every rank after the same step.
-  void check_finite(const StepResult& result) const {
+  /// Throws on every rank after the same step; what is being written is published first.
+  void check_finite(const StepResult& result, CheckpointSaver& saver) const {
     if (result.non_finite_in_a_row >= config_.train.max_skipped) {
+      saver.finish();
       throw NonFiniteError(fmt::format(
           "step {}: loss or gradient norm is not finite, {} steps in a row (train.max_skipped). "
           "Lower optim.lr, raise optim.schedule.warmup_steps, or check the data.",
