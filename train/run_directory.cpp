@@ -43,7 +43,9 @@ void cut_metrics(const fs::path& directory, std::int64_t last) {
   std::string kept;
   for (std::string line; std::getline(in, line);) {
     const auto json = nlohmann::json::parse(line, nullptr, false);  // the last may be cut off
-    if (json.is_object() && json.value("step", last + 1) <= last) {
+    const auto step = json.is_object() ? json.find("step") : json.end();
+    if (json.is_object() && step != json.end() && step->is_number() &&
+        step->get<double>() <= static_cast<double>(last)) {
       kept += line + "\n";
     }
   }
@@ -65,6 +67,7 @@ RunDirectory::RunDirectory(const Config& config, const Logger& log,
     fs::create_directories(path_);
     if (resumed) {
       cut_metrics(path_, *resumed);
+      CheckpointFolder(path_).discard_unfinished();
     } else {
       keep_old_metrics(path_);
       CheckpointFolder(path_).set_aside();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include "core/error.h"
 #include "core/safetensors.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr const char* kPrefix = "step_";
 constexpr const char* kLatest = "latest";
+constexpr const char* kUnfinished = ".unfinished";
 
 std::string name_of_step(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
 
@@ -30,7 +32,7 @@ bool is_checkpoint(const std::string& name) {
 }  // namespace
 
 fs::path CheckpointFolder::unfinished(std::int64_t step) const {
-  return path_ / (name_of_step(step) + ".unfinished");
+  return path_ / (name_of_step(step) + kUnfinished);
 }
 
 fs::path CheckpointFolder::finished(std::int64_t step) const { return path_ / name_of_step(step); }
@@ -51,7 +53,7 @@ std::vector<fs::path> CheckpointFolder::candidates() const {
   std::getline(std::ifstream(path_ / kLatest), latest);
   const auto named = std::find(names.begin(), names.end(), latest);
   if (named != names.end()) {
-    std::rotate(names.begin(), named, named + 1);
+    std::rotate(names.begin(), named, names.end());
   }
   std::vector<fs::path> paths;
   for (const std::string& name : names) {
@@ -64,19 +66,29 @@ void CheckpointFolder::publish(const Manifest& manifest, std::int64_t keep) cons
   const std::int64_t step = manifest.progress.step;
   const fs::path from = unfinished(step);
   const fs::path to = finished(step);
+  std::string found;
+  for (const Piece& piece : manifest.pieces) {  // rank by rank
+    std::error_code none;
+    if (piece.file != std::exchange(found, piece.file) && !fs::exists(from / piece.file, none)) {
+      throw DataError((from / piece.file).string() +
+                      ": was written by another rank and is not there: name a log.dir on a file "
+                      "system that all hosts share");
+    }
+  }
   write_durably(from / kManifestName, to_json(manifest));
   sync_directory(from);
   try {
     fs::remove_all(to);  // of the same step, left by a run that was resumed from an older one
     fs::rename(from, to);
     sync_directory(path_);
-    const fs::path beside = path_ / fmt::format("{}.unfinished", kLatest);
+    const fs::path beside = path_ / fmt::format("{}{}", kLatest, kUnfinished);
     write_durably(beside, to.filename().string() + "\n");
     fs::rename(beside, path_ / kLatest);
     sync_directory(path_);
     const std::vector<fs::path> all = candidates();
     for (std::size_t i = static_cast<std::size_t>(keep); i < all.size(); ++i) {
-      fs::remove_all(all[i]);
+      std::error_code ignored;  // what stays costs room; the new one is whole
+      fs::remove_all(all[i], ignored);
     }
   } catch (const fs::filesystem_error& error) {
     throw DataError(error.what());
@@ -86,6 +98,19 @@ void CheckpointFolder::publish(const Manifest& manifest, std::int64_t keep) cons
 void CheckpointFolder::discard(std::int64_t step) const noexcept {
   std::error_code ignored;
   fs::remove_all(unfinished(step), ignored);
+}
+
+void CheckpointFolder::discard_unfinished() const {
+  std::vector<fs::path> left;
+  for (const auto& entry : fs::directory_iterator(path_)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(kUnfinished) && is_checkpoint(name.substr(0, name.rfind('.')))) {
+      left.push_back(entry.path());
+    }
+  }
+  for (const fs::path& path : left) {
+    fs::remove_all(path);
+  }
 }
 
 void CheckpointFolder::set_aside() const {

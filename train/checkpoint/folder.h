@@ -23,14 +23,18 @@ class CheckpointFolder {
   std::filesystem::path unfinished(std::int64_t step) const;
   std::filesystem::path finished(std::int64_t step) const;
 
-  /// Checkpoints to try, the one that `latest` names before others, those newest first.
+  /// Checkpoints to try: the one that `latest` names, older ones, newest first, and those of later
+  /// steps last: a run that was resumed from an older one takes these steps again.
   std::vector<std::filesystem::path> candidates() const;
 
   /// Rank 0's, once every rank's file lies in unfinished(): writes the manifest, renames, switches
-  /// `latest`, and removes all but the `keep` newest. Throws DataError if the disk refuses.
+  /// `latest`, and removes all but the first `keep` candidates. Throws DataError if the disk
+  /// refuses.
   void publish(const Manifest& manifest, std::int64_t keep) const;
   /// Forgets what a failed write left.
   void discard(std::int64_t step) const noexcept;
+  /// Forgets what killed runs were writing; nobody writes now.
+  void discard_unfinished() const;
   /// Moves checkpoints of an earlier run out of the way, to checkpoints.1 and so on.
   void set_aside() const;
 

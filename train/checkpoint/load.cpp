@@ -198,6 +198,16 @@ void Checkpoint::load(RankContext& rank, ParameterStore& store) {
 }
 
 std::unique_ptr<Checkpoint> newest_whole(const fs::path& run, std::vector<std::string>& skipped) {
+  const fs::path folder = CheckpointFolder(run).path();
+  std::error_code problem;
+  fs::directory_iterator(folder, problem);
+  if (problem && problem != std::errc::no_such_file_or_directory &&
+      problem != std::errc::not_a_directory) {  // these say that there are none
+    throw DataError(
+        fmt::format("{}: cannot be read: {}. Make it readable, or write "
+                    "checkpoint.resume: never to start afresh.",
+                    folder.string(), problem.message()));
+  }
   for (const fs::path& directory : CheckpointFolder(run).candidates()) {
     try {
       auto checkpoint = std::make_unique<Checkpoint>(directory);
@@ -277,12 +287,18 @@ void export_weights(Checkpoint& checkpoint, const std::vector<ParameterSpec>& pa
     items[i].data = reinterpret_cast<const std::byte*>(memory[i].data());
   }
   const fs::path beside = path.string() + ".unfinished";
-  write_safetensors(
-      beside, items,
-      {{"format", "pt"}, {"step", std::to_string(checkpoint.manifest().progress.step)}});
-  std::error_code problem;
+  std::error_code problem, ignored;
+  try {
+    write_safetensors(
+        beside, items,
+        {{"format", "pt"}, {"step", std::to_string(checkpoint.manifest().progress.step)}});
+  } catch (const DataError&) {
+    fs::remove(beside, ignored);
+    throw;
+  }
   fs::rename(beside, path, problem);
   if (problem) {
+    fs::remove(beside, ignored);
     throw DataError(path.string() + ": cannot be written: " + problem.message());
   }
 }

@@ -20,7 +20,8 @@ std::unique_ptr<Checkpoint> find(const std::string& resume, const fs::path& run,
   if (resume == "auto") {
     return newest_whole(run, skipped);
   }
-  if (fs::exists(fs::path(resume) / kManifestName)) {
+  std::error_code none;
+  if (fs::exists(fs::path(resume) / kManifestName, none)) {
     auto checkpoint = std::make_unique<Checkpoint>(resume);
     checkpoint->check_whole();
     return checkpoint;
