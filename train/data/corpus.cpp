@@ -57,7 +57,8 @@ Corpus::Corpus(std::unique_ptr<TokenStore> store, const DataConfig& config, std:
     first_sample_.reserve(starts_.size());
     first_sample_.push_back(0);
     for (std::int64_t d = 0; d < documents; ++d) {
-      const std::int64_t targets = starts_[at(d + 1)] - starts_[at(d)] - 1;
+      const std::int64_t targets =
+          std::max<std::int64_t>(starts_[at(d + 1)] - starts_[at(d)] - 1, 0);
       first_sample_.push_back(first_sample_.back() + (targets + length - 1) / length);
     }
     train_.samples = count_padded(train_);
@@ -125,9 +126,8 @@ void Corpus::read_packed(const Part& part, std::int64_t index, Sample& sample) c
   std::int64_t start = 0;
   sample.history_start.clear();
   for (std::int64_t t = 0; t < count; ++t) {
-    if (begin + t == *next) {
+    for (; begin + t == *next; ++next) {  // more than once where documents are empty
       start = t;
-      ++next;
     }
     sample.history_start.push_back(static_cast<std::int32_t>(start));
   }
