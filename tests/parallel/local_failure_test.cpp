@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "tests/parallel/failure_cases.h"
+#include "tools/verify/forwarding_device.h"
 
 namespace tandem::test {
 
@@ -30,6 +31,29 @@ INSTANTIATE_TEST_SUITE_P(Cases, LocalFailure,
                            return std::get<1>(test.param).name + "On" +
                                   std::to_string(std::get<0>(test.param));
                          });
+
+class FailingSums final : public verify::ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  void reduce_ranks(Stream&, const ReduceRanks&) override {
+    throw std::runtime_error("no memory for sums");
+  }
+};
+
+/// A rank whose own part of a sum fails after all have arrived: its peers get no result.
+TEST(LocalWorld, TellsPeersOfAPartThatFailed) {
+  const auto thrown = run_local_world(2, {.timeout_s = 10}, [&](World& world) {
+    const auto cpu = one_thread_cpu();
+    FailingSums failing(*cpu);
+    Device& device = world.rank() == 1 ? static_cast<Device&>(failing) : *cpu;
+    const auto group = world.make_group("a", everyone(world), device, nullptr, nullptr);
+    const auto stream = device.make_stream("test");
+    std::vector<float> x(100000, 1.0f);
+    group->all_reduce(Tensor::of<float>(x, {std::ssize(x)}), {.after = stream.get()}).wait(*stream);
+  });
+  EXPECT_NE(text_of(thrown[0]).find("no memory for sums"), std::string::npos) << text_of(thrown[0]);
+  EXPECT_NE(text_of(thrown[1]).find("no memory for sums"), std::string::npos);
+}
 
 /// A rank that asks later, in any group, is told as well.
 TEST(LocalWorld, StaysBrokenForGroupsMadeLater) {
