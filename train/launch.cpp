@@ -51,6 +51,17 @@ void check_device(const Config& config) {
   }
 }
 
+/// A GPU that the driver shows may still be unusable: too old a driver for the module, too old a
+/// GPU.
+std::unique_ptr<Device> make_gpu(const CudaModule& module, const CudaDeviceChoice& choice) {
+  try {
+    return module.make_device(choice);
+  } catch (const InternalError& error) {
+    throw ConfigError("GPU " + std::to_string(choice.ordinal) + " cannot be used: " + error.what() +
+                      ". Write device: cpu to do without it.");
+  }
+}
+
 /// A word as a shell would have to read it.
 std::string quoted(const std::string& word) {
   const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
@@ -279,7 +290,7 @@ void Session::place(const Config& config, Communicator& control) {
         device_ = make_cpu_device(rank_.threads);
         break;
       case DeviceKind::kCuda:
-        device_ = cuda_->make_device({.ordinal = placement_.ordinal, .tf32 = config.cuda.tf32});
+        device_ = make_gpu(*cuda_, {.ordinal = placement_.ordinal, .tf32 = config.cuda.tf32});
         break;
     }
   });

@@ -169,6 +169,17 @@ TEST(GpuLaunch, RefusesAModuleOfAnotherVersion) {
   EXPECT_EQ(host.train({"device=cpu"}).code, 0) << "nobody looks for it";
 }
 
+TEST(GpuLaunch, AGpuThatCannotBeUsedIsNotAnErrorOfTheProgram) {
+  const GpuHost host(1);
+  std::vector<std::string> command = host.command(TANDEM_TRAIN, {});
+  command.insert(command.begin() + 1, "FAKE_GPU_FAILS=1");
+  const Outcome outcome = host.run(command);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(count(outcome.err, "error:"), 1u) << outcome.err;
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("GPU 0 cannot be used: the driver is too old"),
+                                 HasSubstr("device: cpu")));
+}
+
 TEST(GpuLaunch, WithoutTheModuleAutoFallsBackAndSaysSo) {
   const GpuHost host(1, nullptr);
   const Outcome fallen = host.train({});

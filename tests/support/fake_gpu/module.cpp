@@ -3,6 +3,7 @@
 // for ranks that are threads. With it the real programs take the path that they take on a machine
 // with GPUs.
 #include <cstdio>
+#include <cstdlib>
 
 #include "parallel/cuda_module.h"
 #include "parallel/nccl/nccl_world.h"
@@ -13,6 +14,9 @@ namespace tandem::testing {
 namespace {
 
 std::unique_ptr<Device> make_device(const CudaDeviceChoice& choice) {
+  if (std::getenv("FAKE_GPU_FAILS") != nullptr) {
+    throw InternalError("the driver is too old");
+  }
   return make_deferred_device(1, 100 * static_cast<std::uint64_t>(choice.ordinal + 1));
 }
 
