@@ -352,7 +352,9 @@ void agree(Communicator& control, const std::function<void()>& check) {
 int launch(const Program& program, int argc, const char* const* argv) {
   const std::string& name = program.description.name;
   try {
-    catch_stop_signals();
+    if (program.stops_itself) {
+      catch_stop_signals();
+    }
     const int launched = launched_ranks();
     if (launched > 0) {
       const std::unique_ptr<World> world = make_mpi_world({});

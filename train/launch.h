@@ -71,6 +71,8 @@ struct Program {
   ProgramDescription description;
   /// Checks everything that can be checked without other ranks; throws what is wrong.
   std::function<std::unique_ptr<Job>(const CommandLine&, const Config&, const Layout&)> prepare;
+  /// Its job asks for stop_signal() and ends by itself; a signal ends any other program at once.
+  bool stops_itself = false;
 };
 
 /// Runs `program` on the ranks that were started, or as threads, and returns the exit code.

@@ -468,9 +468,11 @@ Program train_program() {
                           .has_steps = true,
                           .has_dry_run = true,
                           .has_weight_files = true},
-          .prepare = [](const CommandLine& line, const Config& config, const Layout& layout) {
-            return std::make_unique<TrainJob>(line, config, layout);
-          }};
+          .prepare =
+              [](const CommandLine& line, const Config& config, const Layout& layout) {
+                return std::make_unique<TrainJob>(line, config, layout);
+              },
+          .stops_itself = true};
 }
 
 }  // namespace tandem
