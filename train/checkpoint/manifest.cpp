@@ -15,6 +15,8 @@ namespace {
 constexpr int kVersion = 1;
 /// A manifest of a million pieces has some 300 MB.
 constexpr std::uintmax_t kLargest = 1u << 30;
+/// Far beyond any run, far from where sums of 64 bits overflow.
+constexpr std::int64_t kMostSamples = std::int64_t{1} << 53;
 /// {pieces: [{shape: [n]}]}: nothing lies deeper.
 constexpr int kDeepest = 4;
 
@@ -174,6 +176,16 @@ Manifest read_manifest(const std::filesystem::path& directory) {
                        .consumed_samples = reader.count(json, "consumed_samples", 0),
                        .skipped_steps = reader.count(json, "skipped_steps", 0),
                        .non_finite_in_a_row = reader.count(json, "non_finite_in_a_row", 0)};
+  const Progress& progress = manifest.progress;
+  if (progress.skipped_steps > progress.step ||
+      progress.non_finite_in_a_row > progress.skipped_steps ||
+      progress.consumed_samples > kMostSamples) {
+    reader.refuse(
+        fmt::format("says {} of {} steps were skipped, {} in a row, and {} samples "
+                    "consumed, which no run does",
+                    progress.skipped_steps, progress.step, progress.non_finite_in_a_row,
+                    progress.consumed_samples));
+  }
   const nlohmann::json& layout = reader.field(json, "layout");
   manifest.tp = static_cast<int>(std::min<std::int64_t>(reader.count(layout, "tp", 1), INT32_MAX));
   manifest.dp = static_cast<int>(std::min<std::int64_t>(reader.count(layout, "dp", 1), INT32_MAX));
