@@ -142,6 +142,32 @@ TEST_F(BinaryFiles, MegatronPairsKeepTheirDocuments) {
   EXPECT_EQ(all(*open_megatron((folder_ / "b").string())).back(), -1) << "no id, and stays none";
 }
 
+// Two documents of five and four tokens, an empty one between them and one at the end: nothing of
+// it shows, padded or packed.
+TEST_F(BinaryFiles, EmptyDocumentsAreNone) {
+  write("e.bin", Bytes().add<std::uint16_t>({1, 2, 3, 4, 5, 6, 7, 8, 9}).str());
+  write("whole.bin", Bytes().add<std::uint16_t>({1, 2, 3, 4, 5, 6, 7, 8, 9}).str());
+  write("e.idx", index_of(8, 2, {0, 2, 2, 3, 3}));
+  write("whole.idx", index_of(8, 2, {0, 2, 3}));
+  for (const Documents documents : {Documents::kPadded, Documents::kPacked}) {
+    for (const std::int64_t seq_len : {1, 2, 4}) {
+      std::vector<std::string> rows;
+      for (const char* name : {"e", "whole"}) {
+        Config config = testing::text_config((folder_ / name).string(), seq_len);
+        config.data.format = DataFormat::kMegatron;
+        config.data.documents = documents;
+        const auto source = make_data_source(config, Layout{});
+        std::string text;
+        for (std::int64_t c = 0; c < 8; ++c) {
+          text += testing::rows_as_text(source->fetch_step(c)[0]);
+        }
+        rows.push_back(text);
+      }
+      EXPECT_EQ(rows[0], rows[1]) << seq_len;
+    }
+  }
+}
+
 TEST_F(BinaryFiles, ABrokenMegatronPairIsRefusedInWords) {
   const std::string good = index_of(8, 2);
   const auto says = [&](const std::string& index, std::size_t bytes = 18) {
@@ -204,6 +230,24 @@ TEST_F(BinaryFiles, NumpyArraysOfEveryIntegerTypeAndByteOrderAreRead) {
       read(npy(1, "'<i8'", "(2,)", Bytes().add<std::int64_t>({-5, std::int64_t{1} << 40}).str())),
       (Ids{-1, -1}))
       << "no ids, and stay none";
+}
+
+// Padding of any length is legal; a long header that is none is no crash.
+TEST_F(BinaryFiles, LongNumpyHeadersAreReadOrRefused) {
+  const auto with = [&](const std::string& header) {
+    return Bytes()
+        .text("\x93NUMPY")
+        .add<std::uint8_t>({1, 0})
+        .add<std::uint16_t>({static_cast<std::uint16_t>(header.size())})
+        .text(header)
+        .add<std::uint16_t>({1, 2})
+        .str();
+  };
+  const std::string good = "{'descr': '<u2', 'fortran_order': False, 'shape': (2,), }";
+  const std::string padded = write("x.npy", with(good + std::string(60000, ' ') + "\n"));
+  EXPECT_EQ(all(*open_npy(padded)), (Ids{1, 2}));
+  const std::string hostile = write("y.npy", with("{'descr': " + std::string(60000, '(') + "}"));
+  EXPECT_THAT(refusal([&] { open_npy(hostile); }), HasSubstr("y.npy"));
 }
 
 TEST_F(BinaryFiles, ABrokenNumpyFileIsRefusedInWords) {

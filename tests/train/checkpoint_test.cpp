@@ -223,6 +223,22 @@ TEST(Checkpoint, TheNewestAreKeptAndTheLastIsNamed) {
   EXPECT_EQ(std::distance(fs::directory_iterator(all), fs::directory_iterator()), 4);
 }
 
+// A run that went back to an older checkpoint is on a branch of its own: what it writes outlives
+// what lies ahead of it.
+TEST(Checkpoint, TheBranchOfARunOutlivesALaterOne) {
+  const Folder folder;
+  const fs::path all = folder.path() / "checkpoints";
+  save(folder.path(), 2, 1, 20);
+  save(folder.path(), 2, 1, 30);
+  std::ofstream(all / "latest") << "step_00000020\n";
+  save(folder.path(), 2, 1, 22);
+  EXPECT_TRUE(fs::exists(all / "step_00000020"));
+  EXPECT_TRUE(fs::exists(all / "step_00000022"));
+  EXPECT_FALSE(fs::exists(all / "step_00000030"));
+  std::vector<std::string> skipped;
+  EXPECT_EQ(newest_whole(folder.path(), skipped)->manifest().progress.step, 22);
+}
+
 // B92: what a kill leaves, at each place where it may come.
 TEST(Checkpoint, AnUnfinishedOneIsPassedOver) {
   const Folder folder;

@@ -157,6 +157,16 @@ TEST_F(Resume, ACheckpointOfAnotherModelIsRefused) {
                                  HasSubstr("activation: relu")));
 }
 
+// However its path is spelled, a checkpoint of the run's own goes on in place.
+TEST_F(Resume, GoesBackToAnOlderCheckpointOfItsOwn) {
+  start({"--steps", "10"});
+  start({"--steps", "12", "--set",
+         "checkpoint.resume=runs/../runs/small/checkpoints/step_00000005/"});
+  EXPECT_EQ(steps("small").size(), 12u);
+  EXPECT_FALSE(folder_.has("runs/small/checkpoints.1"));
+  EXPECT_FALSE(folder_.has("runs/small/metrics.1.jsonl"));
+}
+
 TEST_F(Resume, NeverStartsAfreshAndKeepsWhatWasThere) {
   start({"--steps", "5"});
   start({"--steps", "6", "--set", "checkpoint.resume=never"});

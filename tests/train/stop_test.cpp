@@ -65,6 +65,22 @@ TEST(Stop, StopsAllRanksAtASignalToOneUnderMpirun) {
   expect_stopped(under_mpirun(4, train(kEndless)), SIGUSR2, 2);
 }
 
+// A program that has nothing to save leaves at once.
+TEST(Stop, VerifyEndsAtASignal) {
+  const ScratchFolder folder;
+  folder.write("small.yaml", kSmall);
+  const Outcome outcome =
+      run({TANDEM_VERIFY, "--config", "small.yaml", "--steps", "1000000"}, folder,
+          {.meanwhile = [](const Running& running) {
+            for (int i = 0; i < 3000 && running.out().find("verify:") == std::string::npos; ++i) {
+              std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            }
+            kill(running.pid, SIGTERM);
+          }});
+  EXPECT_EQ(outcome.code, 128 + SIGTERM);
+  expect_clean_end(outcome);
+}
+
 // Long enough to be met by the signal, and behind the last step, where no other step looks for one.
 TEST(Stop, StopsInTheMiddleOfAnEvaluation) {
   expect_stopped(train({"--config", "small.yaml", "--steps", "3", "--set", "train.eval_every=3",
