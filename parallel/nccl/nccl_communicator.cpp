@@ -56,9 +56,13 @@ void RankState::abort(const std::string& why) noexcept {
       failure_ = why.empty() ? "this rank gave up" : why;
     } catch (...) {  // no memory for the text: the communicators are gone all the same
     }
+    // The end of one waits for the whole device, kernels of the others included: grouped, all are
+    // told to stop before any is waited for.
+    ncclGroupStart();
     for (NcclCommunicator* group : groups_) {
       group->abort();
     }
+    ncclGroupEnd();
   }
 }
 
