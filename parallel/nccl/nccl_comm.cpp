@@ -12,6 +12,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPoll = std::chrono::microseconds(100);
+/// A call alone takes some microseconds, less than a sleep; one that takes longer waits for peers.
+constexpr auto kYield = std::chrono::milliseconds(1);
 /// How long the end of a communicator may take; peers end theirs at the same time.
 constexpr auto kFarewell = std::chrono::seconds(10);
 
@@ -126,6 +128,10 @@ void NcclComm::wait_while_in_progress(ncclComm_t comm, const char* call) {
     }
     if (state != ncclInProgress) {
       fail(state, call);
+    }
+    if (Clock::now() - start < kYield) {
+      std::this_thread::yield();
+      continue;
     }
     (*watch_)();
     if (seconds_since(start) > timeout_s_) {
