@@ -135,21 +135,27 @@ void point(const Plan& plan, const MatmulOperands& operands) {
   }
 }
 
-/// Memory that a candidate may write while it is timed.
+/// Memory that a candidate may write while it is timed. In the order of the stream: cudaFree would
+/// wait for the whole device, where a collective may wait for a peer.
 class Scratch {
  public:
-  explicit Scratch(std::size_t bytes) {
-    if (cudaMalloc(&memory_, bytes) != cudaSuccess) {
+  Scratch(std::size_t bytes, cudaStream_t stream) : stream_(stream) {
+    if (cudaMallocAsync(&memory_, bytes, stream) != cudaSuccess) {
       static_cast<void>(cudaGetLastError());
       memory_ = nullptr;
     }
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() { report_status(cudaFree(memory_), "cudaFree (matmul tuning)"); }
+  ~Scratch() {
+    if (memory_ != nullptr) {
+      report_status(cudaFreeAsync(memory_, stream_), "cudaFreeAsync (matmul tuning)");
+    }
+  }
   void* get() const { return memory_; }
 
  private:
+  cudaStream_t stream_;
   void* memory_ = nullptr;
 };
 
@@ -274,7 +280,8 @@ class Matmul::Library {
     void* d = call.operands.d;
     if (call.description.accumulate) {
       scratch.emplace(static_cast<std::size_t>(call.description.ldd * call.description.n) *
-                      size_of(call.description.output));
+                          size_of(call.description.output),
+                      stream.native());
       d = scratch->get();
       if (d == nullptr) {
         return;  // no memory to time with: the library's own first choice
