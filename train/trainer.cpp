@@ -213,16 +213,21 @@ std::array<double, 2> Trainer::reduce_scalars() {
 }
 
 double Trainer::read(const Tensor& scalar) {
+  settle();  // before the copy is queued: when a lost peer is told of, nothing may write `value`
   double value = 0.0;
   rank_->device->copy(*rank_->compute, scalar, Tensor(&value, DType::kF64, {1}));
-  finish_queued();
+  rank_->compute->synchronize();
   return value;
 }
 
 void Trainer::finish_queued() {
+  settle();
+  rank_->compute->synchronize();
+}
+
+void Trainer::settle() {
   rank_->tensor_parallel->settle();
   rank_->data_parallel->settle();
-  rank_->compute->synchronize();
 }
 
 EvaluationResult Trainer::run_evaluation(const std::function<int()>& signal) {

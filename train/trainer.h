@@ -77,7 +77,9 @@ class Trainer {
   /// Sums {loss, squared gradient norm} over the ranks that hold distinct parts of them.
   std::array<double, 2> reduce_scalars();
   double read(const Tensor& scalar);
-  /// Blocks the host until this rank's collectives and kernels are through.
+  /// Blocks the host until this rank's collectives are through; throws if a peer is lost.
+  void settle();
+  /// The same for its kernels, too.
   void finish_queued();
   StepResult run_step(int signal);
   EvaluationResult run_evaluation(const std::function<int()>& signal);
