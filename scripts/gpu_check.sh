@@ -40,7 +40,7 @@ if [ $pack = yes ]; then
 fi
 
 # -- what is here -------------------------------------------------------------------------------
-if ! gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader 2>&1 | head -1) ||
+if ! gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader 2>&1 | sed -n 1p) ||
   [ -z "$gpu" ]; then
   echo "gpu_check.sh: no usable GPU here: $gpu" >&2
   exit 1
