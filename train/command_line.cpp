@@ -16,9 +16,14 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
         std::int64_t value = 0;
         const char* const end = text.data() + text.size();
         const auto parsed = std::from_chars(text.data(), end, value);
-        return parsed.ec == std::errc() && parsed.ptr == end && value >= 1
+        return parsed.ec == std::errc() && parsed.ptr == end && value >= 1 && value <= INT32_MAX
                    ? std::string()
-                   : text + " is not a whole number of steps: write 1 or more";
+                   : text + " is not a whole number of steps: write 1 to 2147483647";
+      },
+      "");
+  const CLI::Validator path(
+      [](const std::string& text) {
+        return text.empty() ? std::string("is empty: write the path of a file") : std::string();
       },
       "");
   CLI::App app(program.purpose, program.name);
@@ -49,14 +54,17 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
   if (program.has_weight_files) {
     auto* import = app.add_option("--import", line.import_file,
                                   "start from the weights in a safetensors file of whole tensors");
-    import->type_name("FILE");
+    import->type_name("FILE")->check(path);
     app.add_option("--export", line.export_file,
                    "write the newest checkpoint's weights as one safetensors file, and stop")
         ->type_name("FILE")
+        ->check(path)
         ->excludes(import);
   }
   if (program.has_json) {
-    app.add_option("--json", line.json, "also write the result to a file")->type_name("FILE");
+    app.add_option("--json", line.json, "also write the result to a file")
+        ->type_name("FILE")
+        ->check(path);
   }
   if (!program.modes.empty()) {
     std::string choices;

@@ -66,8 +66,10 @@ RunDirectory::RunDirectory(const Config& config, const Logger& log,
   try {
     fs::create_directories(path_);
     if (resumed) {
-      cut_metrics(path_, *resumed);
+      // First: once the metrics are cut, nobody is to go on from a newer one.
+      CheckpointFolder(path_).name_latest(*resumed);
       CheckpointFolder(path_).discard_unfinished();
+      cut_metrics(path_, *resumed);
     } else {
       keep_old_metrics(path_);
       CheckpointFolder(path_).set_aside();

@@ -230,7 +230,7 @@ TEST(Checkpoint, TheBranchOfARunOutlivesALaterOne) {
   const fs::path all = folder.path() / "checkpoints";
   save(folder.path(), 2, 1, 20);
   save(folder.path(), 2, 1, 30);
-  std::ofstream(all / "latest") << "step_00000020\n";
+  CheckpointFolder(folder.path()).name_latest(20);
   save(folder.path(), 2, 1, 22);
   EXPECT_TRUE(fs::exists(all / "step_00000020"));
   EXPECT_TRUE(fs::exists(all / "step_00000022"));

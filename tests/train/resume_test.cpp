@@ -163,6 +163,7 @@ TEST_F(Resume, GoesBackToAnOlderCheckpointOfItsOwn) {
   start({"--steps", "12", "--set",
          "checkpoint.resume=runs/../runs/small/checkpoints/step_00000005/"});
   EXPECT_EQ(steps("small").size(), 12u);
+  EXPECT_EQ(folder_.read("runs/small/checkpoints/latest"), "step_00000012\n");
   EXPECT_FALSE(folder_.has("runs/small/checkpoints.1"));
   EXPECT_FALSE(folder_.has("runs/small/metrics.1.jsonl"));
 }

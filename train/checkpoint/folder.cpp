@@ -81,10 +81,7 @@ void CheckpointFolder::publish(const Manifest& manifest, std::int64_t keep) cons
     fs::remove_all(to);  // of the same step, left by a run that was resumed from an older one
     fs::rename(from, to);
     sync_directory(path_);
-    const fs::path beside = path_ / fmt::format("{}{}", kLatest, kUnfinished);
-    write_durably(beside, to.filename().string() + "\n");
-    fs::rename(beside, path_ / kLatest);
-    sync_directory(path_);
+    name_latest(step);
     const std::vector<fs::path> all = candidates();
     for (std::size_t i = static_cast<std::size_t>(keep); i < all.size(); ++i) {
       std::error_code ignored;  // what stays costs room; the new one is whole
@@ -93,6 +90,13 @@ void CheckpointFolder::publish(const Manifest& manifest, std::int64_t keep) cons
   } catch (const fs::filesystem_error& error) {
     throw DataError(error.what());
   }
+}
+
+void CheckpointFolder::name_latest(std::int64_t step) const {
+  const fs::path beside = path_ / fmt::format("{}{}", kLatest, kUnfinished);
+  write_durably(beside, name_of_step(step) + "\n");
+  fs::rename(beside, path_ / kLatest);
+  sync_directory(path_);
 }
 
 void CheckpointFolder::discard(std::int64_t step) const noexcept {

@@ -31,6 +31,8 @@ class CheckpointFolder {
   /// `latest`, and removes all but the first `keep` candidates. Throws DataError if the disk
   /// refuses.
   void publish(const Manifest& manifest, std::int64_t keep) const;
+  /// Makes the one of `step` the newest: what a run goes on from, if nothing newer is published.
+  void name_latest(std::int64_t step) const;
   /// Forgets what a failed write left.
   void discard(std::int64_t step) const noexcept;
   /// Forgets what killed runs were writing; nobody writes now.
