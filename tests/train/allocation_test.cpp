@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <fstream>
+#include <numeric>
 #include <string>
 
 #include "tests/train/training.h"
@@ -16,8 +17,12 @@ constexpr std::size_t kLarge = 64 * 1024;
 
 std::atomic<bool> counting{false};
 std::atomic<int> large_requests{0};
+std::atomic<int> requests{0};
 
 void count(std::size_t bytes) {
+  if (counting.load(std::memory_order_relaxed)) {
+    requests.fetch_add(1, std::memory_order_relaxed);
+  }
   if (bytes >= kLarge && counting.load(std::memory_order_relaxed)) {
     large_requests.fetch_add(1, std::memory_order_relaxed);
   }
@@ -66,6 +71,32 @@ Config large_config(PrecisionChoice precision) {
   config.data.seq_len = 128;
   config.train.global_batch = 16;
   return config;
+}
+
+/// Heap requests of `rounds` small sums on `ranks` threads, once all have warmed up.
+int requests_of_sums(int ranks, int rounds) {
+  requests = 0;
+  run_ranks(ranks, [&](World& world, Device& device) {
+    const auto stream = device.make_stream("test");
+    std::vector<int> everyone(static_cast<std::size_t>(ranks));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    const auto group = world.make_group("all", everyone, device, nullptr, nullptr);
+    float x = 1.0f;
+    const auto sum = [&] {
+      group->all_reduce(Tensor(&x, DType::kF32, {1}), {.after = stream.get()}).wait(*stream);
+    };
+    for (int i = 0; i < 20; ++i) {
+      sum();
+    }
+    group->barrier({}).wait_host();
+    counting = true;
+    for (int i = 0; i < rounds; ++i) {
+      sum();
+    }
+    group->barrier({}).wait_host();
+    counting = false;
+  });
+  return requests;
 }
 
 int requests_after_the_first_step(const Config& config) {
@@ -131,6 +162,13 @@ TEST(Memory, PeakIsWhatTheArenasTableSays) {
   const double before = process_memory("VmRSS");
   train(config, {.steps = 2, .observe = false});
   EXPECT_NEAR((process_memory("VmHWM") - before) / static_cast<double>(measured.total()), 1.0, 0.1);
+}
+
+// What ranks meet in is kept and used again: a sum asks for two handles and the lists of its
+// tensors.
+TEST(Allocation, ASumOnThreadsMeetsWhereOneDidBefore) {
+  constexpr int kRounds = 500;
+  EXPECT_LE(requests_of_sums(2, kRounds), 5 * kRounds + 100);
 }
 
 }  // namespace
