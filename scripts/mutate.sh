@@ -30,7 +30,8 @@ python3 - "$tree" "$work/build" "$work/results.tsv" "$@" <<'PYTHON'
 import argparse, glob, json, os, random, re, subprocess, sys, time
 
 # Quickest first; of programs that run under mpirun, on how many ranks.
-TESTS = ["parallel_layout_test", "parallel_parameter_test", "optim_test", "layers_test", "network_test",
+TESTS = ["parallel_layout_test", "parallel_parameter_test", "parallel_cuda_module_test", "optim_test",
+         "layers_test", "network_test",
          "parallel_local_test", "parallel_local_failure_test", "parallel_mpi_test",
          "parallel_mpi_failure_test", "mpi_layout_test", "allocation_test", "verify_test",
          "trainer_test"]
