@@ -112,6 +112,9 @@ TEST(Network, CountsTheParametersOfMatmuls) {
   NetworkOptions options = base(true);
   options.activation = Activation::kSwiglu;
   EXPECT_EQ(Network(store, options).matmul_parameters(), 2 * 3 * 4 * 8 + 10 * 4);
+  options.activation = Activation::kGelu;
+  ParameterStore plain({});
+  EXPECT_EQ(Network(plain, options).matmul_parameters(), 2 * 2 * 4 * 8 + 10 * 4);
 }
 
 TEST(Network, ItsBucketsAreOnePerBlockInReverseOrderOfUseThenVectors) {
