@@ -16,7 +16,7 @@ train: {micro_batch: 2, global_batch: 8, eval_every: 0}
 checkpoint: {every: 1}
 log: {every: 1000000}
 YAML
-steps=$((kills * 4))
+steps=$((kills * 25))  # more than a run gets through between two kills
 "$train" --config run.yaml --set name=whole --set checkpoint.every=0 --steps "$steps" >/dev/null
 last=0
 for ((i = 1; i <= kills; ++i)); do
@@ -25,7 +25,7 @@ for ((i = 1; i <= kills; ++i)); do
   sleep "0.$(printf %03d $((200 + RANDOM % 600)))"
   kill -KILL "$pid" 2>/dev/null || true
   code=0; wait "$pid" 2>/dev/null || code=$?
-  if [ "$code" -ne 137 ] && [ "$code" -ne 0 ]; then
+  if [ "$code" -ne 137 ]; then
     echo "kill $i: the run ended by itself with exit code $code:"; tail -3 out; exit 1
   fi
   now=$(sed 's/step_0*//' runs/killed/checkpoints/latest 2>/dev/null || echo 0)
