@@ -10,13 +10,14 @@
 
 namespace tandem::cuda {
 
-/// `call`: what was called, as the reader knows it ("cudaStreamSynchronize (compute)").
-void check_status(cudaError_t status, std::string_view call,
+/// `call`: what was called; `of`: on what, such as a stream's name. Nothing is allocated unless it
+/// failed.
+void check_status(cudaError_t status, std::string_view call, std::string_view of = {},
                   std::source_location where = std::source_location::current());
-void check_status(cublasStatus_t status, std::string_view call,
+void check_status(cublasStatus_t status, std::string_view call, std::string_view of = {},
                   std::source_location where = std::source_location::current());
 
 /// For destructors: prints instead of throwing.
-void report_status(cudaError_t status, std::string_view call) noexcept;
+void report_status(cudaError_t status, std::string_view call, std::string_view of = {}) noexcept;
 
 }  // namespace tandem::cuda

@@ -214,8 +214,10 @@ class Matmul::Library {
     const Plan& plan = found->second;
     if (plan.algorithm) {
       point(plan, call.operands);
-      check_status(multiply(stream, call, plan, *plan.algorithm, call.operands.d),
-                   "cublasLtMatmul " + call.description.to_string());
+      const cublasStatus_t status = multiply(stream, call, plan, *plan.algorithm, call.operands.d);
+      if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]] {
+        check_status(status, "cublasLtMatmul", call.description.to_string());
+      }
       return true;
     }
     if (call.description.epilogue != Epilogue::kNone) {
@@ -258,7 +260,7 @@ class Matmul::Library {
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
       count = 0;  // no algorithm for these types, strides or this epilogue
     } else {
-      check_status(status, "cublasLtMatmulAlgoGetHeuristic " + want.to_string());
+      check_status(status, "cublasLtMatmulAlgoGetHeuristic", want.to_string());
     }
     results.resize(static_cast<std::size_t>(count));
     std::erase_if(results, [](const cublasLtMatmulHeuristicResult_t& result) {
@@ -323,13 +325,14 @@ class Matmul::Library {
       return static_cast<int>(size);
     };
     const float one = 1.0f, beta = want.accumulate ? 1.0f : 0.0f;
-    check_status(
-        cublasGemmEx(blas_, operation(want.transpose_a), operation(want.transpose_b), small(want.m),
-                     small(want.n), small(want.k), &one, call.operands.a, data_type(want.input),
-                     small(want.lda), call.operands.b, data_type(want.input), small(want.ldb),
-                     &beta, call.operands.d, data_type(want.output), small(want.ldd),
-                     compute_type(want), CUBLAS_GEMM_DEFAULT),
-        "cublasGemmEx " + want.to_string());
+    const cublasStatus_t status = cublasGemmEx(
+        blas_, operation(want.transpose_a), operation(want.transpose_b), small(want.m),
+        small(want.n), small(want.k), &one, call.operands.a, data_type(want.input), small(want.lda),
+        call.operands.b, data_type(want.input), small(want.ldb), &beta, call.operands.d,
+        data_type(want.output), small(want.ldd), compute_type(want), CUBLAS_GEMM_DEFAULT);
+    if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]] {
+      check_status(status, "cublasGemmEx", want.to_string());
+    }
   }
 
   cublasLtHandle_t lt_ = nullptr;

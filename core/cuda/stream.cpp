@@ -22,7 +22,7 @@ CudaStream::CudaStream(const std::string& name, StreamPriority priority) : name_
                "cudaDeviceGetStreamPriorityRange");
   check_status(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
                                             priority == StreamPriority::kHigh ? greatest : least),
-               "cudaStreamCreate (" + name_ + ")");
+               "cudaStreamCreate", name_);
   nvtxNameCudaStreamA(stream_, name_.c_str());
   scratch_ = static_cast<std::byte*>(allocate_zeroed(kScratchBytes));
   staging_ = std::make_unique<Staging>(stream_);
@@ -30,25 +30,25 @@ CudaStream::CudaStream(const std::string& name, StreamPriority priority) : name_
 
 CudaStream::~CudaStream() {
   // What is queued still uses the memory below.
-  report_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize (" + name_ + ")");
+  report_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize", name_);
   staging_.reset();
   report_status(cudaFree(scratch_), "cudaFree (scratch)");
   report_status(cudaFree(workspace_), "cudaFree (workspace)");
-  report_status(cudaStreamDestroy(stream_), "cudaStreamDestroy (" + name_ + ")");
+  report_status(cudaStreamDestroy(stream_), "cudaStreamDestroy", name_);
 }
 
 void CudaStream::record(Event& event) {
   check_status(cudaEventRecord(dynamic_cast<CudaEvent&>(event).native(), stream_),
-               "cudaEventRecord (" + name_ + ")");
+               "cudaEventRecord", name_);
 }
 
 void CudaStream::wait(const Event& event) {
   check_status(cudaStreamWaitEvent(stream_, dynamic_cast<const CudaEvent&>(event).native(), 0),
-               "cudaStreamWaitEvent (" + name_ + ")");
+               "cudaStreamWaitEvent", name_);
 }
 
 void CudaStream::synchronize() {
-  check_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize (" + name_ + ")");
+  check_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize", name_);
 }
 
 void* CudaStream::workspace() {

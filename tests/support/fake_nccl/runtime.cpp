@@ -24,12 +24,13 @@ namespace tandem::cuda {
 
 cudaStream_t native(Stream& stream) { return reinterpret_cast<cudaStream_t>(&stream); }
 
-void check_status(cudaError_t status, std::string_view call, std::source_location) {
+void check_status(cudaError_t status, std::string_view call, std::string_view,
+                  std::source_location) {
   if (status != cudaSuccess) {
     throw InternalError(std::string(call) + " failed");
   }
 }
-void report_status(cudaError_t, std::string_view) noexcept {}
+void report_status(cudaError_t, std::string_view, std::string_view) noexcept {}
 
 }  // namespace tandem::cuda
 
