@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <system_error>
 
 #include "core/error.h"
@@ -106,6 +107,17 @@ std::vector<ConfigKey> config_keys() {
     keys.push_back({key.path, key.type, key.default_text, key.help});
   }
   return keys;
+}
+
+std::pair<std::string, std::string> first_difference(const std::string& text,
+                                                     const std::string& other) {
+  std::istringstream lines(text), others(other);
+  std::string line, there;
+  do {
+    line.clear();
+    there.clear();
+  } while (std::getline(lines, line) && std::getline(others, there) && line == there);
+  return {line, there};
 }
 
 }  // namespace tandem

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/device.h"
@@ -157,6 +158,10 @@ Config load_config(const ConfigSource& source);
 
 /// The same for text already in memory; `source.file` is only its name.
 Config parse_config(std::string_view text, const ConfigSource& source);
+
+/// The first line that differs between two configs' texts, in each.
+std::pair<std::string, std::string> first_difference(const std::string& text,
+                                                     const std::string& other);
 
 /// The resolved config as YAML text; load_config of it gives the same Config.
 std::string to_yaml(const Config& config);

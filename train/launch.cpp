@@ -106,17 +106,6 @@ void check_world(const Config& config, int launched, const std::string& command)
   }
 }
 
-/// The first line of `text` that is not in the same place in `other`.
-std::string first_difference(const std::string& text, const std::string& other) {
-  std::istringstream lines(text), others(other);
-  std::string line, there;
-  do {
-    line.clear();
-    there.clear();
-  } while (std::getline(lines, line) && std::getline(others, there) && line == there);
-  return "`" + line + "` where rank 0 has `" + there + "`";
-}
-
 /// Processes read the config each on its own host: a file or a `--set` that differs would give them
 /// other weights or collectives. Every rank holds its config against that of rank 0.
 void agree_on_config(Communicator& control, const Config& config) {
@@ -129,9 +118,10 @@ void agree_on_config(Communicator& control, const Config& config) {
   control.broadcast(Tensor(first.data(), DType::kU8, {size}), 0, {.label = "config"}).wait_host();
   agree(control, [&] {
     if (own != first) {
+      const auto [here, there] = first_difference(own, first);
       throw PeerLost("rank " + std::to_string(control.index()) +
-                     " was started with another config: " + first_difference(own, first) +
-                     ". Give every rank the same file and the same arguments.");
+                     " was started with another config: `" + here + "` where rank 0 has `" + there +
+                     "`. Give every rank the same file and the same arguments.");
     }
   });
 }

@@ -36,6 +36,11 @@ Precision precision_of(const Config& config, DeviceKind device) {
   return {storage, DType::kF32, DType::kF32};
 }
 
+Precision precision_of(const Config& config) {
+  return precision_of(config, config.device == DeviceChoice::kReference ? DeviceKind::kReference
+                                                                        : DeviceKind::kCpu);
+}
+
 TrainState::TrainState(const Config& config, const Layout& layout, const Precision& precision,
                        std::int64_t max_rows, Arena& arena)
     : store(layout), network(store, network_options(config, max_rows)) {
@@ -52,8 +57,9 @@ TrainState::TrainState(const Config& config, const Layout& layout, const Precisi
     input.expected = rows("expected", precision.storage, {max_rows, config.model.hidden});
   }
   row_keys = rows("row keys", DType::kI64, {max_rows});
-  loss_sum = rows("loss", DType::kF64, {1});
-  sum_of_squares = rows("sum of squares", DType::kF64, {1});
+  scalars = rows("loss and sum of squares", DType::kF64, {2});
+  loss_sum = scalars.slice(0, 0, 1);
+  sum_of_squares = scalars.slice(0, 1, 1);
 }
 
 }  // namespace tandem

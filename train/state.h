@@ -14,6 +14,8 @@ NetworkOptions network_options(const Config& config, std::int64_t max_rows);
 OptimizerOptions optimizer_options(const Config& config);
 /// The types of a run on `device`.
 Precision precision_of(const Config& config, DeviceKind device);
+/// The same before there is a device.
+Precision precision_of(const Config& config);
 
 struct TrainState {
   /// `max_rows`: rows of the fullest micro-batch.
@@ -26,9 +28,9 @@ struct TrainState {
   Network network;
   /// The micro-batch on the device, sized for the fullest.
   NetworkInput input;
-  Tensor row_keys;        ///< [max_rows] int64
-  Tensor loss_sum;        ///< float64 [1]
-  Tensor sum_of_squares;  ///< float64 [1]
+  Tensor row_keys;  ///< [max_rows] int64
+  /// float64 [2], which the host reads once a step, and its two parts.
+  Tensor scalars, loss_sum, sum_of_squares;
 };
 
 }  // namespace tandem

@@ -13,6 +13,7 @@
 #include "train/memory.h"
 #include "train/roof.h"
 #include "train/run_directory.h"
+#include "train/startup_table.h"
 #include "train/state.h"
 #include "train/stop_signal.h"
 #include "train/trainer.h"
@@ -20,39 +21,6 @@
 namespace tandem {
 
 namespace {
-
-DeviceKind device_kind(const Config& config) {
-  return config.device == DeviceChoice::kReference ? DeviceKind::kReference : DeviceKind::kCpu;
-}
-
-std::string join(const std::vector<int>& values) {
-  return fmt::format("{{{}}}", fmt::join(values, ","));
-}
-
-/// Every group of one axis: "{0,1} {2,3}".
-std::string groups_text(const Layout& layout, std::vector<int> (Layout::*group)() const) {
-  std::string text;
-  std::vector<bool> listed(static_cast<std::size_t>(layout.world()), false);
-  for (int rank = 0; rank < layout.world(); ++rank) {
-    const std::vector<int> members = (Layout{layout.tp, layout.dp, rank}.*group)();
-    if (!listed[static_cast<std::size_t>(members.front())]) {
-      listed[static_cast<std::size_t>(members.front())] = true;
-      text += (text.empty() ? "" : " ") + join(members);
-    }
-  }
-  return text;
-}
-
-std::string collectives_text(const Placement& placement) {
-  switch (placement.comm) {
-    case CommChoice::kNccl:
-      return "NCCL, a GPU for every rank";
-    case CommChoice::kMpi:
-      return "MPI, staged through host memory";
-    default:
-      return fmt::format("in the memory of GPU 0, which all {} ranks share", placement.sharers);
-  }
-}
 
 /// Runs a part of step `step`; what it throws then says the step.
 template <typename Action>
@@ -117,7 +85,7 @@ class Run {
 
   int dry_run() {
     agree_on_memory();
-    console_.table(startup_table());
+    console_.table(table());
     console_.line("dry run: nothing was trained");
     return 0;
   }
@@ -186,7 +154,7 @@ class Run {
     checkpoint_.reset();
     CheckpointSaver saver(rank_, config_, state.store, run_path(config_));
     agree_on_roof();
-    console_.table(startup_table());
+    console_.table(table());
     const int signal = steps(trainer, saver);
     if (signal != 0) {
       if (saver.last_step() != trainer.steps()) {
@@ -230,6 +198,7 @@ class Run {
       const StepResult result =
           in_step(trainer.steps() + 1, [&] { return trainer.step(stop_signal()); });
       const StepSpeed speed = speed_of(result, rank_.ledger->exposed_seconds() - exposed_before);
+      ++trained_steps_;
       trained_seconds_ += result.seconds;
       trained_tokens_ += result.tokens;
       if (result.outcome == StepOutcome::kUpdated) {
@@ -316,58 +285,16 @@ class Run {
     }
   }
 
-  Table startup_table() const {
-    const Layout& layout = rank_.layout;
-    Table table{fmt::format("tandem train: {}", config_.name), {}};
-    const auto row = [&](const char* label, std::string value) {
-      table.rows.emplace_back(label, std::move(value));
-    };
-    row("layout", fmt::format("tp {} x dp {} = {} rank{}{}", layout.tp, layout.dp, layout.world(),
-                              layout.world() == 1 ? "" : "s",
-                              config_.parallel.sequence_parallel ? ", sequence parallel" : ""));
-    row("groups", fmt::format("tp {}   dp {}", groups_text(layout, &Layout::tp_group),
-                              groups_text(layout, &Layout::dp_group)));
-    std::vector<int> everyone = layout.world_group();
-    row("ranks", fmt::format("{} on {}",
-                             session_.world().kind() == "mpi" ? "processes (mpi)"
-                                                              : "threads of one process (local)",
-                             fmt::join(session_.hosts().of(everyone), ", ")));
-    row("device", rank_.device->describe());
-    if (session_.placement().device == DeviceKind::kCuda && layout.world() > 1) {
-      row("collectives", collectives_text(session_.placement()));
-    }
-    row("CPUs", fmt::format("{} allowed for rank 0, {} thread{} per rank", allowed_cpus(),
-                            rank_.threads, rank_.threads == 1 ? "" : "s"));
-    if (roof_ > 0.0) {
-      row("roof", gpus_ > 0.0
-                      ? fmt::format("{:.0f} GFLOP/s matmul, measured on {:.0f} GPU{}", roof_ / 1e9,
-                                    gpus_, gpus_ == 1.0 ? "" : "s")
-                      : fmt::format("{:.0f} GFLOP/s matmul, measured on {}", roof_ / 1e9,
-                                    session_.hosts().of(everyone).size() == 1 ? "this host"
-                                                                              : "these hosts"));
-    }
-    row("model", fmt::format("{} parameters, {} FLOPs per token", short_number(parameters_),
-                             short_number(flops_per_token_)));
-    row("data", source_.describe());
-    if (!start_.empty()) {
-      row("start", start_);
-    }
-    row("batch", fmt::format("{} sequences = {} per micro-batch x {} data rank{} x {} accumulated",
-                             config_.train.global_batch, config_.train.micro_batch, layout.dp,
-                             layout.dp == 1 ? "" : "s", config_.accumulation()));
-    std::string memory;
-    for (std::size_t c = 0; c < kMemoryCategories; ++c) {
-      const auto category = static_cast<MemoryCategory>(c);
-      if (measured_->bytes(category) > 0) {
-        memory += fmt::format("{}{} {}", memory.empty() ? "" : ", ", name_of(category),
-                              bytes_text(measured_->bytes(category)));
-      }
-    }
-    row("memory", fmt::format("{} per rank: {}", bytes_text(measured_->total()), memory));
-    if (directory_) {
-      row("run", directory_->path().string());
-    }
-    return table;
+  Table table() const {
+    return startup_table(session_, config_,
+                         {.memory = &*measured_,
+                          .parameters = parameters_,
+                          .flops_per_token = flops_per_token_,
+                          .roof = roof_,
+                          .gpus = gpus_,
+                          .data = source_.describe(),
+                          .start = start_,
+                          .directory = directory_ ? directory_->path().string() : ""});
   }
 
   void last_lines(const Trainer& trainer) {
@@ -375,9 +302,11 @@ class Run {
     const double tokens_per_s = static_cast<double>(trained_tokens_) / seconds;
     console_.line("");
     console_.line(fmt::format(
-        "trained {} ({} parameters, tp {} x dp {}) for {} steps on {} tokens in {}", config_.name,
-        short_number(parameters_), rank_.layout.tp, rank_.layout.dp, trainer.steps(),
-        short_number(static_cast<double>(trained_tokens_)), duration_text(seconds)));
+        "trained {} ({} parameters, tp {} x dp {}) for {} step{} on {} tokens in {}{}",
+        config_.name, short_number(parameters_), rank_.layout.tp, rank_.layout.dp, trained_steps_,
+        trained_steps_ == 1 ? "" : "s", short_number(static_cast<double>(trained_tokens_)),
+        duration_text(seconds),
+        trained_steps_ == trainer.steps() ? "" : fmt::format(", {} in all", trainer.steps())));
     console_.line(fmt::format("speed   {} tokens/s, {:.0f} GFLOP/s, {:.0f} % of the matmul roof",
                               short_number(tokens_per_s), tokens_per_s * flops_per_token_ / 1e9,
                               100.0 * tokens_per_s * flops_per_token_ / roof_));
@@ -392,8 +321,10 @@ class Run {
     if (const auto other = other_layout()) {
       console_.line(
           fmt::format("next    the same model under another layout: --set parallel.tp={} --set "
-                      "parallel.dp={} gives the same losses to rounding",
-                      other->tp, other->dp));
+                      "parallel.dp={}{} gives the same losses to rounding",
+                      other->tp, other->dp,
+                      // Under the same name it would go on from here.
+                      config_.checkpoint.every > 0 ? " --set name=other" : ""));
     }
   }
 
@@ -426,6 +357,8 @@ class Run {
   double roof_ = 0.0;
   double gpus_ = 0.0;
   std::optional<double> peak_;  ///< TFLOP/s of a GPU's data sheet
+  // Of this run alone, if it went on from a checkpoint.
+  std::int64_t trained_steps_ = 0;
   double trained_seconds_ = 0.0;
   std::int64_t trained_tokens_ = 0;
   std::optional<double> last_loss_;  ///< of the last step that was not skipped
@@ -443,7 +376,7 @@ TrainJob::TrainJob(const CommandLine& line, const Config& config, const Layout& 
     config_.train.steps = *line.steps;
   }
   source_ = make_data_source(config_, layout,
-                             {.storage = precision_of(config_, device_kind(config_)).storage,
+                             {.storage = precision_of(config_).storage,
                               .threads = config_.threads > 0 ? config_.threads : 1});
 }
 

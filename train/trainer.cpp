@@ -200,7 +200,7 @@ void Trainer::finish_gradients() {
 
 std::array<double, 2> Trainer::reduce_scalars() {
   const ProfileRange range(rank_->profiler, "loss and gradient norm");
-  std::array<double, 2> values = {read(state_->loss_sum), read(state_->sum_of_squares)};
+  std::array<double, 2> values = read_scalars();
   if (rank_->layout.tp_rank() != 0 && !state_->network.loss_is_partial()) {
     values[0] = 0.0;  // the same sum as on the group's first rank
   }
@@ -212,12 +212,12 @@ std::array<double, 2> Trainer::reduce_scalars() {
   return values;
 }
 
-double Trainer::read(const Tensor& scalar) {
-  settle();  // before the copy is queued: when a lost peer is told of, nothing may write `value`
-  double value = 0.0;
-  rank_->device->copy(*rank_->compute, scalar, Tensor(&value, DType::kF64, {1}));
+std::array<double, 2> Trainer::read_scalars() {
+  settle();  // before the copy is queued: when a lost peer is told of, nothing may write `values`
+  std::array<double, 2> values{};
+  rank_->device->copy(*rank_->compute, state_->scalars, Tensor::of<double>(values, {2}));
   rank_->compute->synchronize();
-  return value;
+  return values;
 }
 
 void Trainer::finish_queued() {
@@ -243,7 +243,7 @@ EvaluationResult Trainer::run_evaluation(const std::function<int()>& signal) {
     state_->network.forward(pass, current_, 0.0, state_->loss_sum);
     finish_queued();  // the source reuses its host buffers
   }
-  double loss_sum = read(state_->loss_sum);
+  double loss_sum = read_scalars()[0];
   if (rank_->layout.tp_rank() != 0 && !state_->network.loss_is_partial()) {
     loss_sum = 0.0;
   }

@@ -76,7 +76,8 @@ class Trainer {
   void finish_gradients();
   /// Sums {loss, squared gradient norm} over the ranks that hold distinct parts of them.
   std::array<double, 2> reduce_scalars();
-  double read(const Tensor& scalar);
+  /// {loss sum, sum of squares}, in one copy. Waits for the device.
+  std::array<double, 2> read_scalars();
   /// Blocks the host until this rank's collectives are through; throws if a peer is lost.
   void settle();
   /// The same for its kernels, too.

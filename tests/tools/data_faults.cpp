@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "tests/tools/faulty.h"
+#include "train/checkpoint/load.h"
 
 namespace tandem::test {
 
@@ -56,8 +57,8 @@ void take_shard(RankContext& rank, TrainState& state, const std::string& name, i
   const Parameter& parameter = state.store.find(name);
   const std::vector<double> all = all_shards(rank, parameter);
   const auto size = static_cast<std::ptrdiff_t>(parameter.master.numel());
-  verify::set_parameter(rank, parameter,
-                        {all.begin() + from * size, all.begin() + (from + 1) * size});
+  set_kept(rank, parameter, Kept::kMaster,
+           {all.begin() + from * size, all.begin() + (from + 1) * size});
 }
 
 }  // namespace

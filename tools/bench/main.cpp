@@ -67,10 +67,8 @@ class BenchJob : public Job {
       : json_(line.json), config_(config) {
     config_.train.steps = std::max<std::int64_t>(config_.train.steps, 2);
     config_.train.eval_every = 0;
-    const DeviceKind kind =
-        config.device == DeviceChoice::kReference ? DeviceKind::kReference : DeviceKind::kCpu;
     source_ = make_data_source(config_, layout,
-                               {.storage = precision_of(config_, kind).storage,
+                               {.storage = precision_of(config_).storage,
                                 .threads = config_.threads > 0 ? config_.threads : 1});
   }
 

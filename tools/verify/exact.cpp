@@ -5,6 +5,7 @@
 
 #include "core/philox.h"
 #include "tools/verify/exact_device.h"
+#include "train/checkpoint/load.h"
 
 namespace tandem::verify {
 
@@ -56,7 +57,7 @@ void set_weights(RankContext& rank, TrainState& state, bool absolute) {
             element(parameter.spec(), global + i, absolute);
       }
     });
-    set_parameter(rank, parameter, values);
+    set_kept(rank, parameter, Kept::kMaster, values);
   }
 }
 

@@ -97,14 +97,6 @@ std::vector<double> read_tensor(RankContext& rank, const Tensor& tensor) {
   return read_values(*rank.device, *rank.compute, tensor);
 }
 
-void set_parameter(RankContext& rank, const Parameter& parameter,
-                   const std::vector<double>& values) {
-  write_values(*rank.device, *rank.compute, parameter.master, values);
-  if (parameter.weight.data != parameter.master.data) {
-    write_values(*rank.device, *rank.compute, parameter.weight, values);
-  }
-}
-
 Outcome run_layout(World& world, const Config& config, const RunPlan& plan,
                    const Decorators& under_test) {
   const std::unique_ptr<Device> host = make_reference_device(1);

@@ -72,8 +72,5 @@ Outcome run_one_rank(Config config, std::int64_t accumulation, const RunPlan& pl
 
 /// A tensor of any floating type as doubles on the host.
 std::vector<double> read_tensor(RankContext& rank, const Tensor& tensor);
-/// Gives a parameter's local part new values: its master, and the stored weight made of it.
-void set_parameter(RankContext& rank, const Parameter& parameter,
-                   const std::vector<double>& values);
 
 }  // namespace tandem::verify

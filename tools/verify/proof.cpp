@@ -57,10 +57,7 @@ bool Proof::exact_passes() const {
 
 Proof prove(World& world, const Config& config, const RunPlan& plan, const Decorators& under_test) {
   Proof proof;
-  proof.storage =
-      precision_of(config, config.device == DeviceChoice::kReference ? DeviceKind::kReference
-                                                                     : DeviceKind::kCpu)
-          .storage;
+  proof.storage = precision_of(config).storage;
   proof.exact = run_exact(world, config, under_test);
   RealArgument real(world, config, plan);
   real.run(under_test);

@@ -6,6 +6,7 @@
 
 #include "core/philox.h"
 #include "tools/verify/split_sums.h"
+#include "train/checkpoint/load.h"
 
 namespace tandem::verify {
 
@@ -166,7 +167,7 @@ Outcome run_variant(const Config& config, int index, const RunPlan& plan,
     for (const Parameter& parameter : state.store.parameters()) {
       std::vector<double> values = read_tensor(rank, parameter.master);
       move_units(parameter.name(), values, shape, order, Direction::kPermute);
-      set_parameter(rank, parameter, values);
+      set_kept(rank, parameter, Kept::kMaster, values);
     }
   };
   const std::int64_t accumulation =

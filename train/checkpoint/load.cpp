@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <set>
-#include <sstream>
 #include <tuple>
 
 #include "train/checkpoint/folder.h"
@@ -24,16 +23,6 @@ std::vector<std::int64_t> sizes_of(const Shape& shape) {
     sizes.push_back(shape[i]);
   }
   return sizes;
-}
-
-/// The first line of `text` that is another one in `other`.
-std::pair<std::string, std::string> first_difference(const std::string& text,
-                                                     const std::string& other) {
-  std::istringstream lines(text), others(other);
-  std::string line, there;
-  while (std::getline(lines, line) && std::getline(others, there) && line == there) {
-  }
-  return {line, there};
 }
 
 /// Copies the overlap of a piece with this rank's part of the parameter; returns its elements.
