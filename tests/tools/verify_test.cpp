@@ -111,6 +111,24 @@ TEST(Verify, PassesEveryRightLayout) {
   }
 }
 
+// An element of the embedding whose contributions cancel to 1e-6 of the largest gradient: AdamW
+// makes of its last bit more than eight one-rank runs show, and the second look knows it.
+TEST(Verify, LooksTwiceWhereAdamWMagnifiesRounding) {
+  const Fault none{.name = "none",
+                   .config = parse_config(R"(
+seed: 240
+threads: 1
+parallel: {tp: 3, dp: 1, sequence_parallel: true}
+model: {hidden: 10, ffn: 33, layers: 1, activation: swiglu, norm: rmsnorm, bias: false, dropout: 0.1, vocab_size: 24, context: 3}
+data: {format: synthetic, seq_len: 18}
+train: {micro_batch: 1, global_batch: 2, eval_every: 0}
+optim: {lr: 0.006}
+)",
+                                          {.file = "narrow"})};
+  const Proof proof = prove_with(none);
+  EXPECT_TRUE(proof.pass) << failures(proof) << proof.diagnosis;
+}
+
 TEST(Verify, PassesTheFeedForwardJob) {
   Fault none{.name = "none", .config = fault_config()};
   none.config.model.kind = ModelKind::kFfn;

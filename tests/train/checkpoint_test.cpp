@@ -1,11 +1,14 @@
 // A checkpoint holds the whole state whatever the layout that wrote it, and gives it to any other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <thread>
 
 #include "core/arena.h"
 #include "tests/support/ranks.h"
@@ -140,10 +143,11 @@ class Model {
   std::unique_ptr<Arena> arena_;
 };
 
-void save(const fs::path& run, int tp, int dp, std::int64_t step, std::int64_t keep = 2) {
+void save(const fs::path& run, int tp, int dp, std::int64_t step, std::int64_t keep = 2,
+          double timeout_s = 30) {
   Config config;
   config.checkpoint = {.every = 1, .keep = keep};
-  run_ranks(tp * dp, [&](World& world, Device& device) {
+  const auto body = [&](World& world, Device& device) {
     Model model(world, device, tp);
     model.fill();
     CheckpointSaver saver(model.context, config, model.store(), run);
@@ -153,7 +157,8 @@ void save(const fs::path& run, int tp, int dp, std::int64_t step, std::int64_t k
       std::fill_n(parameter.master.as<float>(), parameter.master.numel(), -1.0f);
     }
     saver.finish();
-  });
+  };
+  run_ranks(tp * dp, body, one_thread_cpu, {.timeout_s = timeout_s});
 }
 
 std::string refusal(const std::function<void()>& action) {
@@ -340,6 +345,44 @@ TEST(Checkpoint, AFailedWriteLeavesTheOlderOnes) {
   std::vector<std::string> skipped;
   EXPECT_EQ(newest_whole(folder.path(), skipped)->manifest().progress.step, 10);
   EXPECT_THAT(skipped, testing::IsEmpty());
+}
+
+// A rank whose disk is slow is not a lost one: here its file is a pipe that nobody reads for longer
+// than the time-out.
+TEST(Checkpoint, ASlowDiskIsNoLostPeer) {
+  const Folder folder;
+  const fs::path pipe =
+      folder.path() / "checkpoints/step_00000010.unfinished/rank_00001.safetensors";
+  fs::create_directories(pipe.parent_path());
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::thread reader([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    std::ifstream in(pipe, std::ios::binary);
+    const std::string all{std::istreambuf_iterator<char>(in), {}};
+  });
+  testing::internal::CaptureStderr();
+  save(folder.path(), 2, 1, 10, 2, 0.5);  // fails the test if a rank throws
+  reader.join();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("step 10 was not saved"))
+      << "no pipe reaches a disk";
+}
+
+// Where hosts do not share the folder, rank 0 sees its own host's files alone.
+TEST(Checkpoint, IsNotPublishedWithoutAFile) {
+  const Folder folder;
+  const CheckpointFolder checkpoints(folder.path());
+  fs::create_directories(checkpoints.unfinished(10));
+  std::ofstream(checkpoints.unfinished(10) / "rank_00000.safetensors") << "there";
+  Manifest manifest;
+  manifest.progress.step = 10;
+  for (int rank = 0; rank < 2; ++rank) {
+    for (Piece& piece : pieces_of({2, 1, rank}, every_cut(), 2)) {
+      manifest.pieces.push_back(std::move(piece));
+    }
+  }
+  EXPECT_THAT(refusal([&] { checkpoints.publish(manifest, 2); }),
+              AllOf(HasSubstr("rank_00001.safetensors"), HasSubstr("all hosts share")));
+  EXPECT_FALSE(fs::exists(checkpoints.finished(10)));
 }
 
 TEST(Checkpoint, GoesOutAndInAsOneFile) {

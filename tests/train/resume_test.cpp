@@ -164,6 +164,10 @@ TEST_F(Resume, GoesBackToAnOlderCheckpointOfItsOwn) {
          "checkpoint.resume=runs/../runs/small/checkpoints/step_00000005/"});
   EXPECT_EQ(steps("small").size(), 12u);
   EXPECT_EQ(folder_.read("runs/small/checkpoints/latest"), "step_00000012\n");
+  // Even if the run publishes nothing: its metrics no longer go beyond that checkpoint.
+  start({"--steps", "11", "--set", "checkpoint.every=0", "--set",
+         "checkpoint.resume=runs/small/checkpoints/step_00000010"});
+  EXPECT_EQ(folder_.read("runs/small/checkpoints/latest"), "step_00000010\n");
   EXPECT_FALSE(folder_.has("runs/small/checkpoints.1"));
   EXPECT_FALSE(folder_.has("runs/small/metrics.1.jsonl"));
 }

@@ -37,6 +37,27 @@ std::vector<std::string> losses(const std::string& metrics) {
   return found;
 }
 
+// `verify --grid` tells a program what it tells its reader.
+TEST(VerifyGrid, WritesEveryLayout) {
+  const ScratchFolder folder;
+  folder.write("small.yaml", kSmall);
+  const Outcome outcome = run({TANDEM_VERIFY, "--config", "small.yaml", "--grid", "--json",
+                               "grid.json", "--set", "model.ffn=33", "--set", "parallel.tp=1",
+                               "--set", "parallel.dp=2", "--set", "train.global_batch=4"},
+                              folder);
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  const json grid = json::parse(folder.read("grid.json"));
+  EXPECT_TRUE(grid["pass"]);
+  // tp 1 x dp 2 and tp 2 x dp 1, the latter with and without token shards; two accumulations, two
+  // precisions. 33 units are not cut in two.
+  ASSERT_EQ(grid["layouts"].size(), 12u);
+  for (const json& layout : grid["layouts"]) {
+    EXPECT_EQ(layout["pass"], layout["tp"] == 1) << layout;
+    EXPECT_EQ(layout["possible"], layout["tp"] == 1) << layout;
+    EXPECT_EQ(layout["reason"].get<std::string>().empty(), layout["tp"] == 1) << layout;
+  }
+}
+
 class SmallRun : public testing::Test {
  protected:
   SmallRun() { folder_.write("small.yaml", kSmall); }
