@@ -126,12 +126,12 @@ void agree_on_config(Communicator& control, const Config& config) {
   });
 }
 
-/// Ranks that are threads share the streams; a message stays in one piece.
+/// Ranks share the streams, threads and processes alike: a message is one write.
 void print_error(const std::string& program, const std::string& text) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   std::cout.flush();
-  std::cerr << program << ": error: " << text << std::endl;
+  std::cerr << program + ": error: " + text + "\n" << std::flush;
 }
 
 /// One rank from its first check to its exit code.

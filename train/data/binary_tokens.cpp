@@ -10,16 +10,12 @@
 #include <regex>
 
 #include "core/error.h"
+#include "train/data/llmc_format.h"
 
 namespace tandem {
 namespace {
 
 constexpr std::int64_t kReadBytes = 8192;
-
-constexpr std::int32_t kLlmcGpt2 = 20240520;
-constexpr std::int32_t kLlmcLlama3 = 20240801;
-constexpr std::int32_t kLlmcEvaluation = 20240522;
-constexpr std::int64_t kLlmcHeader = 1024;
 
 constexpr std::array<unsigned char, 9> kMegatronMagic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 constexpr std::int64_t kMegatronHeader = 34;
@@ -68,16 +64,16 @@ BinaryTokens::Run open_llmc_shard(const std::string& path) {
   if (magic == kLlmcEvaluation) {
     refuse(*file, "is a llm.c evaluation file (magic 20240522), not training tokens");
   }
-  if (magic != kLlmcGpt2 && magic != kLlmcLlama3) {
+  if (magic != kLlmcGpt2.magic && magic != kLlmcLlama3.magic) {
     refuse(*file, fmt::format("is no llm.c shard: it begins with {}, not with 20240520 (16-bit "
                               "tokens) or 20240801 (32-bit tokens); set data.format",
                               magic));
   }
-  const ItemType type{.bytes = magic == kLlmcGpt2 ? 2 : 4};
-  const int expected = magic == kLlmcGpt2 ? 1 : 7;
-  if (version != expected) {
+  const LlmcKind& kind = magic == kLlmcGpt2.magic ? kLlmcGpt2 : kLlmcLlama3;
+  const ItemType type{.bytes = kind.token_bytes};
+  if (version != kind.version) {
     refuse(*file,
-           fmt::format("has version {} where shards of this magic have {}", version, expected));
+           fmt::format("has version {} where shards of this magic have {}", version, kind.version));
   }
   if (count < 1 || file->size() != kLlmcHeader + count * type.bytes) {
     refuse(*file, fmt::format("says it holds {} tokens, which makes {} bytes, and has {}", count,
@@ -340,7 +336,7 @@ std::unique_ptr<TokenStore> open_raw_u16(const std::string& path) {
   }
   if (file->size() >= kLlmcHeader) {
     const auto magic = number_at<std::int32_t>(*file, 0);
-    if (magic == kLlmcGpt2 || magic == kLlmcLlama3 || magic == kLlmcEvaluation) {
+    if (magic == kLlmcGpt2.magic || magic == kLlmcLlama3.magic || magic == kLlmcEvaluation) {
       refuse(*file, "begins with the magic number of a llm.c shard: set data.format: llmc");
     }
   }

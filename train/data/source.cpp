@@ -9,7 +9,6 @@
 #include "train/data/token_source.h"
 
 namespace tandem {
-namespace {
 
 std::unique_ptr<TokenStore> open_tokens(const Config& config) {
   switch (config.data.format) {
@@ -29,8 +28,6 @@ std::unique_ptr<TokenStore> open_tokens(const Config& config) {
   }
   throw InternalError("unknown data format");
 }
-
-}  // namespace
 
 std::int64_t row_multiple(const Config& config) {
   return std::lcm<std::int64_t>(64, config.parallel.tp);

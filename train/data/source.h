@@ -14,6 +14,7 @@ namespace tandem {
 
 struct Config;
 struct Layout;
+class TokenStore;
 
 /// One forward/backward. Host tensors owned by the source, valid until its next call. Rows are
 /// packed: only positions with a target are kept, then padded with target-less rows to a multiple
@@ -48,6 +49,9 @@ class DataSource {
   /// For the start-up table: "text data/kjv.txt: 31102 documents, 4.2 M tokens, 29547 samples".
   virtual std::string describe() const = 0;
 };
+
+/// The tokens that `config.data` names, of model.vocab_size. Throws DataError.
+std::unique_ptr<TokenStore> open_tokens(const Config& config);
 
 /// What make_data_source needs to know beyond the config.
 struct SourceOptions {
