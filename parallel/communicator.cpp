@@ -50,13 +50,15 @@ void check_rows(const Tensor& tensor, std::span<const std::int64_t> rows, int si
          "all_to_all's row counts do not add up to the tensor's rows");
 }
 
-/// Adds the time it lives to the ledger's exposed time.
+/// Adds the time it lives to the ledger, as time that `line` held the host.
 class HeldHost {
  public:
-  explicit HeldHost(Ledger* ledger) : ledger_(ledger), start_(Clock::now()) {}
+  HeldHost(Ledger* ledger, const Ledger::LineNumber& line)
+      : ledger_(ledger), line_(line), start_(Clock::now()) {}
   ~HeldHost() {
     if (ledger_ != nullptr) {
-      ledger_->add_exposed(std::chrono::duration<double>(Clock::now() - start_).count());
+      const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+      ledger_->add_time(line_, seconds, seconds);
     }
   }
   HeldHost(const HeldHost&) = delete;
@@ -66,31 +68,39 @@ class HeldHost {
   using Clock = std::chrono::steady_clock;
 
   Ledger* ledger_;
+  const Ledger::LineNumber& line_;  // of a call: known once it is entered
   Clock::time_point start_;
 };
 
 }  // namespace
 
-/// Around a call's implementation: its profiler range, and the time for which it held the host.
+/// Around a call: its entry in the ledger, its profiler range, and the time for which it held the
+/// host.
 class Communicator::Call {
  public:
-  /// `tensor`: this rank's, whose bytes the range shows; absent for none.
+  /// `tensor`: this rank's, whose elements are counted; absent for none.
   Call(Communicator& communicator, Collective op, const Tensor& tensor,
        const CollectiveOptions& options)
-      : ledger_(communicator.holds_host() ? communicator.ledger_ : nullptr),
+      : communicator_(communicator),
+        ledger_(communicator.holds_host() ? communicator.ledger_ : nullptr),
         range_(communicator.profiler_,
                RangeName{
                    options.label.empty() ? std::string_view(communicator.name_) : options.label,
                    name_of(op), tensor.absent() ? -1 : static_cast<std::int64_t>(tensor.bytes())}),
-        held_(ledger_) {}
+        held_(ledger_, communicator.current_line_) {
+    communicator.enter(op, tensor.absent() ? DType::kU8 : tensor.dtype,
+                       tensor.absent() ? 0 : tensor.numel(), options);
+  }
 
   /// The call's result, whose waits are told to the ledger too.
   Work result(Work work) const {
     work.ledger_ = ledger_;
+    work.line_ = communicator_.current_line_;
     return work;
   }
 
  private:
+  Communicator& communicator_;
   Ledger* ledger_;
   ProfileRange range_;
   HeldHost held_;
@@ -98,14 +108,14 @@ class Communicator::Call {
 
 void Work::wait(Stream& stream) const {
   if (state_) {
-    const HeldHost held(ledger_);
+    const HeldHost held(ledger_, line_);
     state_->wait(stream);
   }
 }
 
 void Work::wait_host() const {
   if (state_) {
-    const HeldHost held(ledger_);
+    const HeldHost held(ledger_, line_);
     state_->wait_host();
   }
 }
@@ -134,7 +144,6 @@ Work Communicator::all_reduce(const Tensor& tensor, const CollectiveOptions& opt
     return {};
   }
   const Call call(*this, Collective::kAllReduce, tensor, options);
-  enter(Collective::kAllReduce, tensor.dtype, tensor.numel(), options);
   return call.result(do_all_reduce(tensor, options));
 }
 
@@ -150,7 +159,6 @@ Work Communicator::all_gather(const Tensor& input, const Tensor& output,
     return copy_alone(input, output, options);
   }
   const Call call(*this, Collective::kAllGather, input, options);
-  enter(Collective::kAllGather, input.dtype, input.numel(), options);
   return call.result(do_all_gather(input, output, options));
 }
 
@@ -166,7 +174,6 @@ Work Communicator::reduce_scatter(const Tensor& input, const Tensor& output,
     return copy_alone(input, output, options);
   }
   const Call call(*this, Collective::kReduceScatter, output, options);
-  enter(Collective::kReduceScatter, output.dtype, output.numel(), options);
   return call.result(do_reduce_scatter(input, output, options));
 }
 
@@ -186,7 +193,6 @@ Work Communicator::all_to_all(const Tensor& input, std::span<const std::int64_t>
     return copy_alone(input, output, options);
   }
   const Call call(*this, Collective::kAllToAll, input, options);
-  enter(Collective::kAllToAll, input.dtype, input.numel(), options);
   return call.result(do_all_to_all(input, send_rows, output, receive_rows, options));
 }
 
@@ -197,7 +203,6 @@ Work Communicator::broadcast(const Tensor& tensor, int root, const CollectiveOpt
     return {};
   }
   const Call call(*this, Collective::kBroadcast, tensor, options);
-  enter(Collective::kBroadcast, tensor.dtype, tensor.numel(), options);
   return call.result(do_broadcast(tensor, root, options));
 }
 
@@ -206,13 +211,12 @@ Work Communicator::barrier(const CollectiveOptions& options) {
     return {};
   }
   const Call call(*this, Collective::kBarrier, Tensor(), options);
-  enter(Collective::kBarrier, DType::kU8, 0, options);
   return call.result(do_barrier(options));
 }
 
-void Communicator::add_exposed(double seconds) {
+void Communicator::add_time(Ledger::LineNumber line, double seconds, double exposed_seconds) {
   if (ledger_ != nullptr) {
-    ledger_->add_exposed(seconds);
+    ledger_->add_time(line, seconds, exposed_seconds);
   }
 }
 
@@ -220,7 +224,7 @@ void Communicator::enter(Collective op, DType dtype, std::int64_t count,
                          const CollectiveOptions& options) {
   current_ = {Label(name_), sequence_++, op, dtype, count, Label(options.label)};
   if (ledger_ != nullptr) {
-    ledger_->add(current_);
+    current_line_ = ledger_->add(current_, size());
   }
 }
 

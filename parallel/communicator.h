@@ -49,6 +49,7 @@ class Work {
 
   std::shared_ptr<State> state_;
   Ledger* ledger_ = nullptr;  ///< told for how long a wait held the host
+  Ledger::LineNumber line_ = 0;
 };
 
 /// A Work that is done when what is queued on `stream` now is done.
@@ -114,12 +115,15 @@ class Communicator {
   Stream& stream() const { return *stream_; }
   /// The collective that is being issued.
   const LedgerEntry& current() const { return current_; }
-  /// Time for which the device waited for a collective and could not compute.
-  void add_exposed(double seconds);
+  /// The place of its label's totals in the ledger.
+  Ledger::LineNumber current_line() const { return current_line_; }
+  /// Time that a device took for a collective, and for which it waited for one and could not
+  /// compute.
+  void add_time(Ledger::LineNumber line, double seconds, double exposed_seconds);
 
  private:
   /// Whether calls and waits hold the host until the data is there. Where not, an implementation
-  /// measures on the device, and tells add_exposed().
+  /// measures on the device, and tells add_time().
   virtual bool holds_host() const { return true; }
   // Called with checked arguments in groups of two or more.
   virtual Work do_all_reduce(const Tensor& tensor, const CollectiveOptions& options) = 0;
@@ -147,6 +151,7 @@ class Communicator {
   Profiler* profiler_;
   std::uint64_t sequence_ = 0;
   LedgerEntry current_;
+  Ledger::LineNumber current_line_ = 0;
 };
 
 }  // namespace tandem

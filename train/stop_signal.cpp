@@ -1,8 +1,6 @@
 #include "train/stop_signal.h"
 
 #include <atomic>
-#include <csignal>
-#include <initializer_list>
 
 namespace tandem {
 
@@ -21,7 +19,7 @@ void catch_stop_signals() {
   action.sa_handler = remember;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) {
+  for (const int signal : kStopSignals) {
     sigaction(signal, &action, nullptr);
   }
 }

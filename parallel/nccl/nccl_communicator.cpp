@@ -68,7 +68,8 @@ void RankState::abort(const std::string& why) noexcept {
 
 class NcclCommunicator::NcclWork final : public Work::State {
  public:
-  NcclWork(NcclCommunicator& group, StreamMark done) : group_(&group), done_(std::move(done)) {}
+  NcclWork(NcclCommunicator& group, StreamMark done)
+      : group_(&group), line_(group.current_line()), done_(std::move(done)) {}
   NcclWork(const NcclWork&) = delete;
   NcclWork& operator=(const NcclWork&) = delete;
   /// A rank that drops its work unread may use its buffers next: not before the device is done with
@@ -89,7 +90,7 @@ class NcclCommunicator::NcclWork final : public Work::State {
     const cudaStream_t native = cuda::native(stream);
     StreamMark before(group_->events_, native);
     cuda::check_status(cudaStreamWaitEvent(native, done_.event(), 0), "cudaStreamWaitEvent");
-    group_->waits_.push_back({std::move(before), StreamMark(group_->events_, native)});
+    group_->waits_.push_back({line_, std::move(before), StreamMark(group_->events_, native)});
     waited_ = true;
   }
   void wait_host() override {
@@ -99,6 +100,7 @@ class NcclCommunicator::NcclWork final : public Work::State {
 
  private:
   NcclCommunicator* group_;
+  Ledger::LineNumber line_;
   StreamMark done_;
   bool waited_ = false;
 };
@@ -132,7 +134,11 @@ void NcclCommunicator::look() {
   if (comm_ != nullptr) {
     comm_->check();
   }
-  if (const auto stalled = pending_.look(Pending<StreamMark>::Clock::now())) {
+  const auto finished = [this](Ledger::LineNumber line, const StreamMark& started,
+                               const StreamMark& done) {
+    add_time(line, done.seconds_since(started), 0.0);
+  };
+  if (const auto stalled = pending_.look(Pending<StreamMark>::Clock::now(), finished)) {
     throw PeerLost(not_complete(stalled->call, ranks(), stalled->seconds));
   }
 }
@@ -156,9 +162,9 @@ void NcclCommunicator::wait_for(const StreamMark& mark) {
 void NcclCommunicator::settle() {
   // The last first: those before it are then reached, too.
   for (; !waits_.empty(); waits_.pop_back()) {
-    const auto& [before, behind] = waits_.back();
-    wait_for(behind);
-    add_exposed(behind.seconds_since(before));
+    const Wait& wait = waits_.back();
+    wait_for(wait.behind);
+    add_time(wait.line, 0.0, wait.behind.seconds_since(wait.before));
   }
   for (state_->check(); !pending_.empty(); state_->check()) {
     std::this_thread::sleep_for(kPoll);
@@ -182,7 +188,7 @@ Work NcclCommunicator::issue(const CollectiveOptions& options, const char* name,
     throw PeerLost(text);
   }
   const StreamMark done(events_, on);
-  pending_.push(current(), std::move(started), done);
+  pending_.push(current(), current_line(), std::move(started), done);
   return Work(std::make_shared<NcclWork>(*this, done));
 }
 

@@ -93,6 +93,7 @@ class NcclCommunicator final : public Communicator {
   Pending<StreamMark> pending_;
   /// Before and behind each wait of a stream: between them the device computed nothing.
   struct Wait {
+    Ledger::LineNumber line;
     StreamMark before, behind;
   };
   std::vector<Wait> waits_;

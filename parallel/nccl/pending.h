@@ -20,8 +20,9 @@ class Pending {
 
   explicit Pending(double timeout_s) : timeout_(timeout_s) {}
 
-  void push(const LedgerEntry& call, Mark started, Mark done) {
-    calls_.push_back({call, std::move(started), std::move(done), std::nullopt});
+  /// `line`: the call's place in the ledger.
+  void push(const LedgerEntry& call, Ledger::LineNumber line, Mark started, Mark done) {
+    calls_.push_back({call, line, std::move(started), std::move(done), std::nullopt});
   }
   bool empty() const { return calls_.empty(); }
   void clear() { calls_.clear(); }
@@ -30,10 +31,13 @@ class Pending {
     LedgerEntry call;
     double seconds = 0.0;
   };
-  /// Forgets what is done. Of what is not, the oldest (the device takes them in order) if it has
-  /// been seen running for longer than the time-out.
-  std::optional<Stalled> look(Clock::time_point now) {
+  /// Forgets what is done, after `finished(line, started, done)`. Of what is not, the oldest (the
+  /// device takes them in order) if it has been seen running for longer than the time-out.
+  template <typename Finished>
+  std::optional<Stalled> look(Clock::time_point now, Finished&& finished) {
     while (!calls_.empty() && calls_.front().done.reached()) {
+      const Call& call = calls_.front();
+      finished(call.line, call.started, call.done);
       calls_.pop_front();
     }
     if (calls_.empty() || !calls_.front().started.reached()) {
@@ -53,6 +57,7 @@ class Pending {
  private:
   struct Call {
     LedgerEntry call;
+    Ledger::LineNumber line;
     Mark started, done;
     std::optional<Clock::time_point> seen_running;
   };

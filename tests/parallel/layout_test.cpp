@@ -35,7 +35,8 @@ TEST(Ledger, KeepsTheNewestEntriesAndAllTotals) {
   Ledger ledger(2);
   for (std::uint64_t i = 0; i < 3; ++i) {
     ledger.add({Label("tp"), i, i == 0 ? Collective::kBarrier : Collective::kAllReduce, DType::kF32,
-                2048, Label("layers.2.fc2 g.forward")});
+                2048, Label("layers.2.fc2 g.forward")},
+               2);
   }
   EXPECT_EQ(ledger.calls(), 3u);
   EXPECT_EQ(ledger.calls(Collective::kAllReduce), 2u);
@@ -43,6 +44,40 @@ TEST(Ledger, KeepsTheNewestEntriesAndAllTotals) {
   ASSERT_EQ(recent.size(), 2u);
   EXPECT_EQ(recent[0].to_string(), "tp#1 all_reduce fp32 x 2048 `layers.2.fc2 g.forward`");
   EXPECT_EQ(recent[1].sequence, 2u);
+}
+
+TEST(Ledger, TotalsOfALabelAreItsOwn) {
+  Ledger ledger;
+  const auto add = [&](const char* group, Collective op, const char* label) {
+    return ledger.add({Label(group), 0, op, DType::kBF16, 100, Label(label)}, 4);
+  };
+  const auto sum = add("tp", Collective::kAllReduce, "a");
+  ledger.set_phase(JobPhase::kStep);
+  EXPECT_NE(add("tp", Collective::kAllReduce, "a"), sum) << "another phase";
+  const auto gather = add("tp", Collective::kAllGather, "a");
+  EXPECT_EQ(add("tp", Collective::kAllGather, "a"), gather);
+  EXPECT_NE(add("dp", Collective::kAllGather, "a"), gather);
+  ledger.add_time(gather, 2.0, 0.5);
+  ledger.add_time(gather, 1.0, 0.0);
+  ASSERT_EQ(ledger.lines().size(), 4u);
+  EXPECT_EQ(ledger.lines()[sum].traffic.bytes, 200u);
+  EXPECT_EQ(ledger.lines()[gather].traffic.calls, 2u);
+  EXPECT_EQ(ledger.lines()[gather].traffic.bytes, 2u * 4u * 200u) << "the whole, not the shard";
+  EXPECT_EQ(ledger.lines()[gather].seconds, 3.0);
+  EXPECT_EQ(ledger.lines()[gather].exposed_seconds, 0.5);
+  EXPECT_EQ(ledger.lines()[sum].seconds, 0.0);
+  EXPECT_EQ(ledger.calls(), 5u);
+  EXPECT_EQ(ledger.bytes(), 2u * 200u + 3u * 800u);
+  EXPECT_EQ(ledger.seconds(), 3.0);
+  EXPECT_EQ(ledger.exposed_seconds(), 0.5);
+}
+
+TEST(Ledger, KnowsWhatARankSends) {
+  EXPECT_EQ(sent_bytes(Collective::kAllReduce, 800.0, 4), 1200.0);
+  EXPECT_EQ(sent_bytes(Collective::kAllGather, 800.0, 4), 600.0);
+  EXPECT_EQ(sent_bytes(Collective::kReduceScatter, 800.0, 4), 600.0);
+  EXPECT_EQ(sent_bytes(Collective::kAllToAll, 800.0, 4), 600.0);
+  EXPECT_EQ(sent_bytes(Collective::kBroadcast, 800.0, 4), 2400.0);
 }
 
 TEST(Ledger, CutsLongLabels) {

@@ -181,6 +181,9 @@ TEST(NcclExposed, IsTheTimeForWhichTheStreamHadNothingElseToDo) {
     if (world.rank() == 0) {
       EXPECT_GT(rank.ledger.exposed_seconds(), 0.1);
       EXPECT_LT(rank.ledger.exposed_seconds(), 10.0);
+      // Its kernel waited for the peer just as long.
+      EXPECT_GT(rank.ledger.lines().front().seconds, 0.1);
+      EXPECT_LT(rank.ledger.lines().front().seconds, 10.0);
     }
     EXPECT_EQ(rank.x.download(*rank.stream), std::vector<float>(1000, 2.0f));
   });

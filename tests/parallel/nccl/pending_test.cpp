@@ -23,17 +23,23 @@ class PendingCalls : public ::testing::Test {
  protected:
   using Calls = Pending<FakeMark>;
   void push(std::uint64_t sequence, const bool& started, const bool& done) {
-    calls.push(call(sequence), {&started}, {&done});
+    calls.push(call(sequence), sequence, {&started}, {&done});
+  }
+  std::optional<Calls::Stalled> look(Calls::Clock::time_point now) {
+    return calls.look(now, [this](Ledger::LineNumber line, const FakeMark&, const FakeMark&) {
+      finished.push_back(line);
+    });
   }
   Calls calls{10.0};
+  std::vector<Ledger::LineNumber> finished;
   const Calls::Clock::time_point start = Calls::Clock::now();
 };
 
 TEST_F(PendingCalls, ACallThatTheDeviceHasNotComeToMayTakeAsLongAsItLikes) {
   const bool started = false, done = false;
   push(0, started, done);
-  EXPECT_FALSE(calls.look(start));
-  EXPECT_FALSE(calls.look(start + 1h));
+  EXPECT_FALSE(look(start));
+  EXPECT_FALSE(look(start + 1h));
   EXPECT_FALSE(calls.empty());
 }
 
@@ -41,11 +47,11 @@ TEST_F(PendingCalls, TheTimeRunsFromWhenTheDeviceIsSeenInIt) {
   bool started = false;
   const bool done = false;
   push(7, started, done);
-  EXPECT_FALSE(calls.look(start));
+  EXPECT_FALSE(look(start));
   started = true;
-  EXPECT_FALSE(calls.look(start + 1h));
-  EXPECT_FALSE(calls.look(start + 1h + 10s));
-  const auto stalled = calls.look(start + 1h + 11s);
+  EXPECT_FALSE(look(start + 1h));
+  EXPECT_FALSE(look(start + 1h + 10s));
+  const auto stalled = look(start + 1h + 11s);
   ASSERT_TRUE(stalled);
   EXPECT_EQ(stalled->call.sequence, 7u);
   EXPECT_EQ(stalled->seconds, 11.0);
@@ -56,12 +62,12 @@ TEST_F(PendingCalls, EachCallHasTheWholeTime) {
   const bool started = true, done = false;
   push(0, started, first_done);
   push(1, started, done);
-  EXPECT_FALSE(calls.look(start));
-  EXPECT_FALSE(calls.look(start + 9s));
+  EXPECT_FALSE(look(start));
+  EXPECT_FALSE(look(start + 9s));
   first_done = true;
-  EXPECT_FALSE(calls.look(start + 12s)) << "the second is looked at for the first time";
-  EXPECT_FALSE(calls.look(start + 21s));
-  const auto stalled = calls.look(start + 23s);
+  EXPECT_FALSE(look(start + 12s)) << "the second is looked at for the first time";
+  EXPECT_FALSE(look(start + 21s));
+  const auto stalled = look(start + 23s);
   ASSERT_TRUE(stalled);
   EXPECT_EQ(stalled->call.sequence, 1u);
 }
@@ -70,8 +76,9 @@ TEST_F(PendingCalls, WhatIsDoneIsForgotten) {
   const bool there = true;
   push(0, there, there);
   push(1, there, there);
-  EXPECT_FALSE(calls.look(start + 1h));
+  EXPECT_FALSE(look(start + 1h));
   EXPECT_TRUE(calls.empty());
+  EXPECT_EQ(finished, (std::vector<Ledger::LineNumber>{0, 1})) << "told once each";
 }
 
 }  // namespace
