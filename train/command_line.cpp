@@ -3,10 +3,51 @@
 #include <CLI/CLI.hpp>
 
 #include <charconv>
+#include <sstream>
 
 #include "core/error.h"
 
 namespace tandem {
+
+namespace {
+
+constexpr std::size_t kHelpWidth = 80;
+constexpr std::size_t kOptionWidth = 24;  ///< of the column with the options' names
+
+/// `text` in lines of at most `width`.
+std::string wrapped(const std::string& text, std::size_t width) {
+  std::string lines, word;
+  std::size_t used = 0;
+  std::istringstream words(text);
+  while (words >> word) {
+    const bool fits = used == 0 || used + 1 + word.size() <= width;
+    lines += used == 0 ? "" : fits ? " " : "\n";
+    used = fits && used > 0 ? used + 1 + word.size() : word.size();
+    lines += word;
+  }
+  return lines;
+}
+
+/// Help that fits a terminal of 80 columns.
+class NarrowFormatter : public CLI::Formatter {
+ public:
+  NarrowFormatter() { column_width(kOptionWidth); }
+
+ private:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string& type = option->get_type_name();
+    return (type.empty() ? "" : " " + type) + (option->get_expected_max() > 1 ? " ..." : "");
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return wrapped((option->get_required() ? "(required) " : "") + option->get_description(),
+                   kHelpWidth - kOptionWidth);
+  }
+  std::string make_description(const CLI::App* app) const override {
+    return wrapped(app->get_description(), kHelpWidth) + "\n";
+  }
+};
+
+}  // namespace
 
 CommandLine parse_command_line(const ProgramDescription& program, int argc,
                                const char* const* argv) {
@@ -27,16 +68,28 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
       },
       "");
   CLI::App app(program.purpose, program.name);
-  app.set_version_flag("--version", "tandem " TANDEM_VERSION);
+  app.formatter(std::make_shared<NarrowFormatter>());
+  app.set_help_flag("-h,--help", "print this and exit");
+  app.set_version_flag("--version", "tandem " TANDEM_VERSION, "print the version and exit");
   app.option_defaults()->always_capture_default(false);
-  app.add_option("--config", line.config,
-                 "YAML file; a bare name is also sought in configs/ (see configs/reference.yaml)")
-      ->required()
-      ->type_name("FILE");
-  app.add_option("--set", line.overrides,
-                 "override a key, any number of times: --set parallel.tp=2 (the value is YAML)")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  if (program.reads_runs) {
+    app.add_option("runs", line.runs, "what runs left: <log.dir>/<name>")
+        ->required()
+        ->type_name("RUN_DIR")
+        ->check(path);
+    app.add_option("-o,--output", line.output, "where the page goes")
+        ->type_name("FILE")
+        ->check(path);
+  } else {
+    app.add_option("--config", line.config,
+                   "YAML file; a bare name is also sought in configs/ (see configs/reference.yaml)")
+        ->required()
+        ->type_name("FILE");
+    app.add_option("--set", line.overrides,
+                   "override a key, any number of times: --set parallel.tp=2 (the value is YAML)")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false);
+  }
   if (program.has_steps) {
     app.add_option("--steps", line.steps, "the last step to take, instead of train.steps")
         ->type_name("N")

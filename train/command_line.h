@@ -18,10 +18,13 @@ struct CommandLine {
   std::string export_file;             ///< train: where the newest checkpoint goes; empty for none
   bool full = false;                   ///< verify: do not cut the batch
   bool grid = false;
-  std::string mode;  ///< bench: what to measure
+  std::string mode;               ///< bench: what to measure
+  std::vector<std::string> runs;  ///< report: run directories
+  std::string output;             ///< report: -o FILE; empty for the default
 };
 
-/// What a program's --help says and which options it has beside --config and --set.
+/// What a program's --help says and which options it has beside --config and --set. Help fits 80
+/// columns if the examples do.
 struct ProgramDescription {
   std::string name;
   std::string purpose;
@@ -32,6 +35,7 @@ struct ProgramDescription {
   bool has_full = false;
   bool has_grid = false;
   bool has_json = false;
+  bool reads_runs = false;         ///< run directories and -o instead of --config and --set
   std::vector<std::string> modes;  ///< subcommands; one of them is required
 };
 

@@ -131,8 +131,7 @@ int main(int argc, char** argv) {
                        "against the matmul roof of the same process; `gemm` measures the roofs "
                        "alone.",
             .examples = {"build/bench step --config configs/bench_ffn.yaml --set threads=1",
-                         "mpirun -np 2 build/bench step --config bench_ffn --set "
-                         "parallel.tp=2 --json step.json"},
+                         "mpirun -np 2 build/bench step --config ffn_tp2_dp1 --json step.json"},
             .has_json = true,
             .modes = {"step", "gemm"}},
        .prepare = [](const CommandLine& line, const Config& config,

@@ -244,8 +244,7 @@ int main(int argc, char** argv) {
                            "Proves that the layout of a config computes what one rank computes: "
                            "exit 0 only if every row passes.",
                        .examples = {"mpirun -np 4 build/verify --config configs/ffn_tp2_dp2.yaml",
-                                    "build/verify --config ffn_tp2_dp2 --set parallel.tp=4 --set "
-                                    "parallel.dp=1   (4 ranks as threads)"},
+                                    "build/verify --config ffn_tp4_dp1 --grid   (as threads)"},
                        .has_steps = true,
                        .has_full = true,
                        .has_grid = true,
