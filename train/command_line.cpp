@@ -3,51 +3,11 @@
 #include <CLI/CLI.hpp>
 
 #include <charconv>
-#include <sstream>
 
 #include "core/error.h"
+#include "train/help.h"
 
 namespace tandem {
-
-namespace {
-
-constexpr std::size_t kHelpWidth = 80;
-constexpr std::size_t kOptionWidth = 24;  ///< of the column with the options' names
-
-/// `text` in lines of at most `width`.
-std::string wrapped(const std::string& text, std::size_t width) {
-  std::string lines, word;
-  std::size_t used = 0;
-  std::istringstream words(text);
-  while (words >> word) {
-    const bool fits = used == 0 || used + 1 + word.size() <= width;
-    lines += used == 0 ? "" : fits ? " " : "\n";
-    used = fits && used > 0 ? used + 1 + word.size() : word.size();
-    lines += word;
-  }
-  return lines;
-}
-
-/// Help that fits a terminal of 80 columns.
-class NarrowFormatter : public CLI::Formatter {
- public:
-  NarrowFormatter() { column_width(kOptionWidth); }
-
- private:
-  std::string make_option_opts(const CLI::Option* option) const override {
-    const std::string& type = option->get_type_name();
-    return (type.empty() ? "" : " " + type) + (option->get_expected_max() > 1 ? " ..." : "");
-  }
-  std::string make_option_desc(const CLI::Option* option) const override {
-    return wrapped((option->get_required() ? "(required) " : "") + option->get_description(),
-                   kHelpWidth - kOptionWidth);
-  }
-  std::string make_description(const CLI::App* app) const override {
-    return wrapped(app->get_description(), kHelpWidth) + "\n";
-  }
-};
-
-}  // namespace
 
 CommandLine parse_command_line(const ProgramDescription& program, int argc,
                                const char* const* argv) {
@@ -68,8 +28,7 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
       },
       "");
   CLI::App app(program.purpose, program.name);
-  app.formatter(std::make_shared<NarrowFormatter>());
-  app.set_help_flag("-h,--help", "print this and exit");
+  shape_help(app, program.examples);
   app.set_version_flag("--version", "tandem " TANDEM_VERSION, "print the version and exit");
   app.option_defaults()->always_capture_default(false);
   if (program.reads_runs) {
@@ -129,11 +88,6 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
         ->type_name("")
         ->check(CLI::IsMember(program.modes));
   }
-  std::string examples = "Examples:";
-  for (const std::string& example : program.examples) {
-    examples += "\n  " + example;
-  }
-  app.footer(examples);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -3,6 +3,7 @@
 
 #include <fstream>
 
+#include "tools/bench/collectives.h"
 #include "tools/bench/gemm.h"
 #include "tools/bench/step.h"
 #include "train/data/source.h"
@@ -54,6 +55,75 @@ class GemmJob : public Job {
           {"n", result.n},
           {"gflops", result.gflops},
           {"copy_gb_per_s", result.copy_gb_per_s}},
+         json_);
+  }
+
+  std::string json_;
+  Config config_;
+};
+
+class CollectivesJob : public Job {
+ public:
+  CollectivesJob(const CommandLine& line, const Config& config)
+      : json_(line.json), config_(config) {
+    if (config.world() == 1) {
+      throw ConfigError(
+          "bench collectives: a layout of one rank has none. Write --set parallel.tp=2, say.");
+    }
+  }
+
+  int run(Session& session) override {
+    const std::vector<CollectiveTime> times = benchmark_collectives(session, config_);
+    agree(*session.rank().control, [&] {
+      if (session.rank().layout.rank == 0) {
+        show(session, times);
+      }
+    });
+    return 0;
+  }
+
+ private:
+  void show(Session& session, const std::vector<CollectiveTime>& times) const {
+    const RankContext& rank = session.rank();
+    const std::string communicator = session.placement().comm == CommChoice::kNccl
+                                         ? "nccl"
+                                         : std::string(session.world().kind());
+    const std::string dtype(name_of(precision_of(config_, rank.device->kind()).storage));
+    fmt::print("bench collectives: {}, tp {} x dp {}, {}\n", communicator, rank.layout.tp,
+               rank.layout.dp, rank.device->describe());
+    nlohmann::ordered_json results = nlohmann::ordered_json::array();
+    std::string heading;
+    for (const CollectiveTime& time : times) {
+      const std::string op(name_of(time.op));
+      const double us = time.seconds * 1e6, algorithm = time.algorithm_bandwidth() / 1e9,
+                   bus = time.bus_bandwidth() / 1e9;
+      if (heading != time.group + op) {
+        heading = time.group + op;
+        fmt::print("\n{} in {}, groups of {}\n", op, time.group, time.ranks);
+        fmt::print("{:>12} {:>12} {:>6} {:>12} {:>8} {:>8}\n", "size", "count", "type", "time",
+                   "algbw", "busbw");
+        fmt::print("{:>12} {:>12} {:>6} {:>12} {:>8} {:>8}\n", "(B)", "(elements)", "", "(us)",
+                   "(GB/s)", "(GB/s)");
+      }
+      fmt::print("{:>12} {:>12} {:>6} {:>12.1f} {:>8.3f} {:>8.3f}\n", time.bytes, time.count, dtype,
+                 us, algorithm, bus);
+      results.push_back({{"group", time.group},
+                         {"ranks", time.ranks},
+                         {"op", op},
+                         {"bytes", time.bytes},
+                         {"count", time.count},
+                         {"time_us", us},
+                         {"algbw_gb_per_s", algorithm},
+                         {"busbw_gb_per_s", bus}});
+    }
+    std::fflush(stdout);
+    save({{"communicator", communicator},
+          {"precision", dtype},
+          {"tp", rank.layout.tp},
+          {"dp", rank.layout.dp},
+          {"threads", rank.threads},
+          {"device", rank.device->describe()},
+          {"collectives", results}},
          json_);
   }
 
@@ -129,13 +199,16 @@ int main(int argc, char** argv) {
            {.name = "bench",
             .purpose = "Measures this machine: `step` times a training step and holds it "
                        "against the matmul roof of the same process; `gemm` measures the roofs "
-                       "alone.",
+                       "alone; `collectives` the groups of the layout, by size.",
             .examples = {"build/bench step --config configs/bench_ffn.yaml --set threads=1",
-                         "mpirun -np 2 build/bench step --config ffn_tp2_dp1 --json step.json"},
+                         "mpirun -np 4 build/bench collectives --config ffn_tp2_dp2"},
             .has_json = true,
-            .modes = {"step", "gemm"}},
+            .modes = {"step", "gemm", "collectives"}},
        .prepare = [](const CommandLine& line, const Config& config,
                      const Layout& layout) -> std::unique_ptr<Job> {
+         if (line.mode == "collectives") {
+           return std::make_unique<CollectivesJob>(line, config);
+         }
          if (line.mode == "gemm") {
            return std::make_unique<GemmJob>(line, config);
          }

@@ -13,6 +13,7 @@
 #include "tools/tokens/shard.h"
 #include "train/config_schema.h"
 #include "train/data/source.h"
+#include "train/help.h"
 
 namespace tandem {
 namespace {
@@ -41,10 +42,8 @@ bool parse(int argc, const char* const* argv, Line& line) {
   app.add_option("-o,--output", line.output,
                  "write the tokens there, 16 bits each where all ids fit, else 32")
       ->type_name("SHARD");
-  app.footer(
-      "Examples:\n"
-      "  build/tokens 'data/fineweb_train_*.bin'\n"
-      "  build/tokens data/kjv.txt --output data/kjv.bin");
+  shape_help(app, {"build/tokens 'data/fineweb_train_*.bin'",
+                   "build/tokens data/kjv.txt --output data/kjv.bin"});
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
