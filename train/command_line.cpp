@@ -19,7 +19,7 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
         const auto parsed = std::from_chars(text.data(), end, value);
         return parsed.ec == std::errc() && parsed.ptr == end && value >= 1 && value <= INT32_MAX
                    ? std::string()
-                   : text + " is not a whole number of steps: write 1 to 2147483647";
+                   : text + " is not a whole number: write 1 to 2147483647";
       },
       "");
   const CLI::Validator path(
@@ -72,6 +72,16 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
         ->type_name("FILE")
         ->check(path)
         ->excludes(import);
+  }
+  if (program.has_plan) {
+    app.add_option("--world", line.world, "ranks to plan for, instead of the config's tp * dp")
+        ->type_name("N")
+        ->check(whole_number);
+    app.add_option("--hardware", line.hardware,
+                   "h100, h200, a100, or a file that bench hardware --json wrote")
+        ->required()
+        ->type_name("NAME")
+        ->check(path);
   }
   if (program.has_json) {
     app.add_option("--json", line.json, "also write the result to a file")

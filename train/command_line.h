@@ -18,9 +18,11 @@ struct CommandLine {
   std::string export_file;             ///< train: where the newest checkpoint goes; empty for none
   bool full = false;                   ///< verify: do not cut the batch
   bool grid = false;
-  std::string mode;               ///< bench: what to measure
-  std::vector<std::string> runs;  ///< report: run directories
-  std::string output;             ///< report: -o FILE; empty for the default
+  std::string mode;                   ///< bench: what to measure
+  std::vector<std::string> runs;      ///< report: run directories
+  std::string output;                 ///< report: -o FILE; empty for the default
+  std::optional<std::int64_t> world;  ///< plan: ranks to plan for
+  std::string hardware;               ///< plan: a name or a file
 };
 
 /// What a program's --help says and which options it has beside --config and --set. Help fits 80
@@ -34,6 +36,7 @@ struct ProgramDescription {
   bool has_weight_files = false;  ///< --import and --export
   bool has_full = false;
   bool has_grid = false;
+  bool has_plan = false;  ///< --world and --hardware
   bool has_json = false;
   bool reads_runs = false;         ///< run directories and -o instead of --config and --set
   std::vector<std::string> modes;  ///< subcommands; one of them is required

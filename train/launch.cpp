@@ -376,4 +376,21 @@ int launch(const Program& program, int argc, const char* const* argv) {
   }
 }
 
+int launch_alone(const ProgramDescription& program, int argc, const char* const* argv,
+                 const std::function<int(const CommandLine&, const Config&)>& run) {
+  try {
+    const CommandLine line = parse_command_line(program, argc, argv);
+    return run(line, load_config({.file = line.config, .overrides = line.overrides}));
+  } catch (const HelpRequested& help) {
+    std::cout << help.text;
+    return 0;
+  } catch (const Error& error) {
+    print_error(program.name, error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    print_error(program.name, error.what());
+    return static_cast<int>(ExitCode::kInternal);
+  }
+}
+
 }  // namespace tandem

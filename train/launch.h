@@ -78,6 +78,11 @@ struct Program {
 /// Runs `program` on the ranks that were started, or as threads, and returns the exit code.
 int launch(const Program& program, int argc, const char* const* argv);
 
+/// A program without ranks: reads the command line and the config and returns what `run` returns, or
+/// prints what it throws.
+int launch_alone(const ProgramDescription& program, int argc, const char* const* argv,
+                 const std::function<int(const CommandLine&, const Config&)>& run);
+
 /// An error of this rank that all ranks know of: it prints it, and nobody waits for it.
 struct Agreed : Error {
   using Error::Error;

@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"NoSteps",
                 {"--config", "small.yaml", "--steps", "0"},
                 2,
-                {"--steps: 0 is not a whole number of steps"}},
+                {"--steps: 0 is not a whole number"}},
         Mistake{"AbsentGpu", with("device=cuda"), 2, {"device: cuda", "device: cpu"}},
         Mistake{"LogDirIsAFile", with("log.dir=a_file"), 2, {"log.dir: a_file", "can be written"}},
         Mistake{"AbsentData",

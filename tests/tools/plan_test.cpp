@@ -1,0 +1,306 @@
+// The planner: its layouts are the config's, its memory and traffic are the trainer's own, its
+// clocks are the trainer's order, and what it says of the losers is true.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "core/device.h"
+#include "core/error.h"
+#include "tests/train/process.h"
+#include "tests/train/training.h"
+#include "tools/plan/predict.h"
+#include "tools/plan/timeline.h"
+#include "train/data/source.h"
+#include "train/state.h"
+#include "train/traffic.h"
+
+namespace tandem::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+/// A machine of round numbers.
+Hardware round_machine(bool gpu) {
+  Hardware hardware;
+  hardware.name = "round";
+  hardware.gpu = gpu;
+  hardware.ranks_per_host = 8;
+  hardware.memory = 1e12;
+  hardware.any = {.fixed = 1e-6, .per_flop = 1e-12, .per_byte = 1e-10};
+  hardware.host_link = {1e-6, 1e9};
+  hardware.network = {1e-5, 1e8};
+  return hardware;
+}
+
+Config of(const Config& base, int tp, int dp, bool sequence_parallel = false) {
+  Config config = with_layout(base, tp, dp, 2);
+  config.parallel.sequence_parallel = sequence_parallel;
+  return config;
+}
+
+TEST(PlanLayouts, AreThoseThatTheConfigsRulesAllow) {
+  Config config = small_config();  // ffn 32, 8 samples a step, seq_len 24
+  config.model.ffn = 48;
+  const std::vector<Config> layouts = legal_layouts(config, 4);
+  std::set<std::pair<int, int>> shapes;
+  bool shards = false;
+  for (const Config& layout : layouts) {
+    EXPECT_EQ(layout.world(), 4);
+    EXPECT_EQ(layout.parallel.dp * layout.train.micro_batch * layout.accumulation(), 8);
+    shapes.insert({layout.parallel.tp, layout.parallel.dp});
+    shards = shards || layout.parallel.sequence_parallel;
+    EXPECT_TRUE(layout.parallel.tp > 1 || !layout.parallel.sequence_parallel);
+  }
+  EXPECT_EQ(shapes, (std::set<std::pair<int, int>>{{1, 4}, {2, 2}, {4, 1}}));
+  EXPECT_TRUE(shards);
+  config.data.seq_len = 23;  // no tp divides it
+  for (const Config& layout : legal_layouts(config, 4)) {
+    EXPECT_FALSE(layout.parallel.sequence_parallel);
+  }
+  config.model.ffn = 49;
+  for (const Config& layout : legal_layouts(config, 4)) {
+    EXPECT_EQ(layout.parallel.tp, 1);
+  }
+  config.train.global_batch = 7;
+  EXPECT_THROW(legal_layouts(config, 4), ConfigError);
+}
+
+TEST(PlanMemory, IsWhatTheTrainerAllocates) {
+  const Hardware hardware = round_machine(false);
+  for (const Config& config : legal_layouts(small_config(), 4)) {
+    const Prediction prediction = predict(config, hardware, SampledRows(config));
+    const Layout layout = {config.parallel.tp, config.parallel.dp, 3};
+    const Precision precision = precision_of(config);
+    Arena measured;
+    TrainState(config, layout, precision, max_rows(config), measured);
+    const auto device = one_thread_cpu();
+    Arena arena(*device, measured);
+    const TrainState state(config, layout, precision, max_rows(config), arena);
+    for (std::size_t c = 0; c < kMemoryCategories; ++c) {
+      EXPECT_EQ(prediction.memory[c], arena.bytes(static_cast<MemoryCategory>(c)));
+    }
+  }
+}
+
+TEST(PlanRows, AreCountedWhereDocumentsArePadded) {
+  Config config = of(small_config(), 1, 2);
+  config.train.global_batch = 16;
+  config.train.micro_batch = 4;
+  const SampledRows sampled(config);
+  EXPECT_THAT(sampled.note(), HasSubstr("sampled"));
+  // The same from both data ranks' own batches.
+  double total = 0.0;
+  const auto first = make_data_source(config, Layout{1, 2, 0});
+  const auto second = make_data_source(config, Layout{1, 2, 1});
+  constexpr int kSteps = 8;
+  for (int step = 0; step < kSteps; ++step) {
+    const auto a = first->fetch_step(step * 16);
+    const auto b = second->fetch_step(step * 16);
+    for (std::size_t m = 0; m < a.size(); ++m) {
+      total += static_cast<double>(std::max(a[m].rows, b[m].rows));
+    }
+  }
+  EXPECT_DOUBLE_EQ(sampled.rows(config), total / (kSteps * 2));
+  config.data.documents = Documents::kPacked;
+  EXPECT_THAT(SampledRows(config).note(), HasSubstr("exact"));
+  config.data.format = DataFormat::kText;
+  config.data.path = "no such file";
+  EXPECT_THAT(SampledRows(config).note(), HasSubstr("assumed full"));
+  EXPECT_EQ(SampledRows(config).rows(config), 128.0) << "4 x 24 rows, padded to 64";
+}
+
+TEST(PlanTimeline, WhatIsComputedMeanwhileHidesACollective) {
+  const TimedCollective sum = {Axis::kTensor, 3.0};
+  Timeline device(true);
+  device.run(1.0);
+  const double done = device.start(sum);
+  device.run(2.0);
+  device.wait(Axis::kTensor, done);
+  EXPECT_EQ(device.now(), 4.0);
+  EXPECT_EQ(device.exposed(Axis::kTensor), 1.0);
+  Timeline host(false);
+  host.run(1.0);
+  host.wait(Axis::kTensor, host.start(sum));
+  host.run(2.0);
+  EXPECT_EQ(host.now(), 6.0);
+  EXPECT_EQ(host.exposed(Axis::kTensor), 3.0);
+}
+
+TEST(PlanTimeline, CollectivesOfAGroupFollowOneAnother) {
+  Timeline time(true);
+  const double first = time.start({Axis::kData, 5.0});
+  const double second = time.start({Axis::kData, 1.0});
+  const double other = time.start({Axis::kTensor, 1.0});
+  EXPECT_EQ(first, 5.0);
+  EXPECT_EQ(second, 6.0);
+  EXPECT_EQ(other, 1.0);
+}
+
+TEST(PlanTime, OfEveryMicroBatchInTheMiddleIsTheSame) {
+  const Hardware hardware = round_machine(true);
+  const auto seconds = [&](std::int64_t accumulation) {
+    Config config = of(small_config(), 2, 2);
+    config.data.documents = Documents::kPacked;
+    config.train.micro_batch = 2;
+    config.train.global_batch = 4 * accumulation;
+    return predict(config, hardware, SampledRows(config)).time;
+  };
+  const double each = seconds(4).total() - seconds(3).total();
+  EXPECT_GT(each, 0.0);
+  EXPECT_NEAR(seconds(10).total(), seconds(3).total() + 7.0 * each, 1e-9);
+  EXPECT_NEAR(seconds(3).total(), seconds(2).total() + each, 1e-9);
+  double phases = 0.0;
+  for (const StepTime::Phase& phase : seconds(10).phases) {
+    phases += phase.seconds;
+  }
+  EXPECT_NEAR(phases, seconds(10).total(), 1e-9);
+}
+
+TEST(PlanTime, CollectivesCostLatencyAndBytes) {
+  const Hardware host = round_machine(false);
+  EXPECT_EQ(host.seconds(Collective::kAllReduce, 1e9, 1, 1), 0.0);
+  EXPECT_DOUBLE_EQ(host.seconds(Collective::kAllReduce, 1e9, 2, 1), 1e-6 + 1.0);
+  EXPECT_DOUBLE_EQ(host.seconds(Collective::kAllGather, 1e9, 2, 1), 1e-6 + 0.5);
+  EXPECT_DOUBLE_EQ(host.seconds(Collective::kAllReduce, 1e9, 2, 8), 1e-5 + 10.0) << "two hosts";
+  const Hardware gpu = round_machine(true);
+  EXPECT_DOUBLE_EQ(gpu.seconds(Collective::kAllReduce, 1e9, 4, 1), 6.0 * 1e-6 + 1.5) << "a ring";
+  EXPECT_NEAR(gpu.seconds(Collective::kAllReduce, 8.0, 8, 1), 6e-6, 1e-7) << "a tree";
+}
+
+TEST(Plan, PutsTheFastestFirstAndSaysWhyTheOthersLose) {
+  Config config = small_config();
+  config.train.global_batch = 32;
+  Hardware hardware = round_machine(true);
+  hardware.host_link = {1e-3, 1e9};
+  const SampledRows sampled(config);
+  const auto layouts = plan(config, 4, hardware, sampled);
+  EXPECT_TRUE(std::is_sorted(
+      layouts.begin(), layouts.end(),
+      [](const Prediction& a, const Prediction& b) { return a.time.total() < b.time.total(); }));
+  EXPECT_EQ(layouts.front().why, "");
+  EXPECT_EQ(layouts.front().config.parallel.tp, 1) << "collectives are slow here";
+  for (const Prediction& prediction : layouts) {
+    if (prediction.config.parallel.tp == 4) {
+      EXPECT_THAT(prediction.why, HasSubstr("tp 4"));
+      EXPECT_THAT(prediction.why, HasSubstr("of tensor-parallel collectives"));
+    }
+  }
+}
+
+TEST(Plan, PutsWhatDoesNotFitLastInWords) {
+  Config config = small_config();
+  Hardware hardware = round_machine(true);
+  const SampledRows sampled(config);
+  const auto all = plan(config, 4, hardware, sampled);
+  double least = 1e18, most = 0.0;
+  for (const Prediction& p : all) {
+    least = std::min(least, p.memory_bytes());
+    most = std::max(most, p.memory_bytes());
+  }
+  hardware.memory = (least + most) / 2.0;
+  const auto some = plan(config, 4, hardware, sampled);
+  EXPECT_EQ(some.size(), all.size());
+  EXPECT_TRUE(some.front().fits);
+  EXPECT_FALSE(some.back().fits);
+  EXPECT_THAT(some.back().why, HasSubstr("does not fit: "));
+  EXPECT_TRUE(
+      std::is_partitioned(some.begin(), some.end(), [](const Prediction& p) { return p.fits; }));
+  hardware.gpu = false;  // the ranks of a host share its memory
+  EXPECT_FALSE(plan(config, 4, hardware, sampled).front().fits);
+}
+
+TEST(PlanHardware, ShippedFilesLoadAndStateTheirSources) {
+  const ScratchFolder folder;
+  const auto here = std::filesystem::current_path();
+  std::filesystem::current_path(TANDEM_SOURCE_DIR);
+  for (const char* name : {"h100", "H200", "a100", "configs/hardware/h100.yaml"}) {
+    const Hardware hardware = load_hardware(name, DType::kBF16);
+    EXPECT_FALSE(hardware.sources.empty());
+    EXPECT_GT(hardware.peak_flops, 1.0 / hardware.any.per_flop) << "assumed less than the peak";
+    EXPECT_GT(hardware.host_link.bytes_per_s, hardware.network.bytes_per_s);
+    EXPECT_GT(hardware.memory, hardware.reserved);
+    EXPECT_GT(load_hardware(name, DType::kF32).any.per_flop, hardware.any.per_flop);
+  }
+  std::filesystem::current_path(here);
+}
+
+class PlanProgram : public ::testing::Test {
+ protected:
+  Outcome plan(std::vector<std::string> more) {
+    more.insert(more.begin(), {TANDEM_PLAN, "--config", "small.yaml"});
+    return run(more, folder_);
+  }
+  PlanProgram() {
+    folder_.write("small.yaml", R"(parallel: {tp: 2, dp: 2}
+model: {kind: ffn, hidden: 16, ffn: 32, layers: 2}
+data: {format: synthetic, seq_len: 16}
+train: {steps: 5, micro_batch: 2, global_batch: 64}
+)");
+    folder_.write("hardware.yaml", text_);
+  }
+  const std::string text_ = R"(name: here
+kind: cpu
+sources: ["made up"]
+ranks_per_host: 4
+memory_gib: 8
+reserved_gib: 0
+peak_tflops: {fp32: 0}
+matmul_tflops: {fp32: 0.1}
+memory_gb_per_s: 10
+range_us: 2
+host_link: {latency_us: 10, gb_per_s: 5}
+network: {latency_us: 50, gb_per_s: 1}
+step_us: 0
+uncertainty: 0.1
+ranges:
+  fp32:
+    norm: {us: 1, s_per_tflop: 0, s_per_tb: 100}
+)";
+  ScratchFolder folder_;
+};
+
+TEST_F(PlanProgram, PrintsATableAndWritesAllLayouts) {
+  const Outcome outcome =
+      plan({"--world", "16", "--hardware", "hardware.yaml", "--json", "p.json"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("tandem plan: small on 16 ranks of here"));
+  const json plan = json::parse(folder_.read("p.json"));
+  ASSERT_GT(plan["layouts"].size(), 10u);
+  double last = 0.0;
+  for (const json& layout : plan["layouts"]) {
+    EXPECT_EQ(layout["tp"].get<int>() * layout["dp"].get<int>(), 16);
+    EXPECT_TRUE(layout["fits"]);
+    EXPECT_GE(layout["step_ms"].get<double>(), last);
+    last = layout["step_ms"];
+    EXPECT_NEAR(layout["tokens_per_s"].get<double>() * last / 1e3, 64.0 * 16.0, 1e-6);
+    for (const char* key :
+         {"zero", "sequence_parallel", "micro_batch", "accumulation", "memory_bytes"}) {
+      EXPECT_TRUE(layout.contains(key)) << key;
+    }
+  }
+  EXPECT_FALSE(plan["layouts"][0]["traffic"].empty());
+}
+
+TEST_F(PlanProgram, RefusesWhatItCannotReadInWords) {
+  Outcome outcome = plan({"--hardware", "b200"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--hardware b200: no such file"));
+  folder_.write("typo.yaml", text_ + "lanes: 3\n");
+  outcome = plan({"--hardware", "typo.yaml"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("typo.yaml:18:1: lanes = 3: no such key"));
+  outcome = plan({"--hardware", "hardware.yaml", "--set", "precision=bf16"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("bf16 is missing"));
+  outcome = plan({"--hardware", "hardware.yaml", "--world", "61"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("no layout of 61 ranks is possible"));
+}
+
+}  // namespace
+}  // namespace tandem::test

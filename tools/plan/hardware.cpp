@@ -1,0 +1,211 @@
+#include "tools/plan/hardware.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <optional>
+
+#include "core/error.h"
+#include "core/yaml.h"
+
+namespace tandem {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+const fs::path kFolder = "configs/hardware";
+
+/// A map of the file whose keys are read one by one; what nobody asked for is an error.
+class Section {
+ public:
+  Section(const yaml::Source& source, std::string path, const yaml::Node& node)
+      : source_(&source), path_(std::move(path)), node_(&node) {
+    if (node.kind != yaml::Kind::kMap) {
+      yaml::refuse({source.at(node.line, node.column), path_, node}, "write a map");
+    }
+  }
+
+  void read(const std::string& key, const std::function<void(const yaml::Field&)>& use) {
+    const auto entry = std::find_if(node_->entries.begin(), node_->entries.end(),
+                                    [&](const yaml::Entry& e) { return e.key == key; });
+    if (entry == node_->entries.end()) {
+      throw ConfigError(source_->name + ": " + full(key) + " is missing");
+    }
+    use(field(*entry));
+    seen_.push_back(key);
+  }
+  bool has(const std::string& key) const {
+    return std::any_of(node_->entries.begin(), node_->entries.end(),
+                       [&](const yaml::Entry& e) { return e.key == key; });
+  }
+  double number(const std::string& key) {
+    double value = 0.0;
+    read(key, [&](const yaml::Field& f) {
+      value = yaml::read_number(f, ">= 0", [](double x) { return x >= 0.0; });
+    });
+    return value;
+  }
+  std::string text(const std::string& key) {
+    std::string value;
+    read(key, [&](const yaml::Field& f) { value = yaml::read_string(f); });
+    return value;
+  }
+  Section section(const std::string& key) {
+    const yaml::Node* node = nullptr;
+    read(key, [&](const yaml::Field& f) { node = &f.node; });
+    return {*source_, full(key), *node};
+  }
+  std::vector<std::string> keys() const {
+    std::vector<std::string> names;
+    for (const yaml::Entry& entry : node_->entries) {
+      names.push_back(entry.key);
+    }
+    return names;
+  }
+  void leave(const std::string& key) { seen_.push_back(key); }
+  void finish() const {
+    for (const yaml::Entry& entry : node_->entries) {
+      if (std::find(seen_.begin(), seen_.end(), entry.key) == seen_.end()) {
+        yaml::refuse(field(entry), "no such key: configs/hardware/h100.yaml has them all");
+      }
+    }
+  }
+
+ private:
+  std::string full(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
+  yaml::Field field(const yaml::Entry& entry) const {
+    return {source_->at(entry.line, entry.column), full(entry.key), entry.value};
+  }
+
+  const yaml::Source* source_;
+  std::string path_;
+  const yaml::Node* node_;
+  std::vector<std::string> seen_;
+};
+
+Link read_link(Section section) {
+  const Link link = {section.number("latency_us") * 1e-6, section.number("gb_per_s") * 1e9};
+  section.finish();
+  return link;
+}
+
+RangeCost read_cost(Section section) {
+  const RangeCost cost = {section.number("us") * 1e-6, section.number("s_per_tflop") * 1e-12,
+                          section.number("s_per_tb") * 1e-12};
+  section.finish();
+  return cost;
+}
+
+/// The number of a map from types for `storage`.
+double of_type(Section section, DType storage) {
+  for (const std::string& key : section.keys()) {
+    section.leave(key);
+  }
+  return section.number(std::string(name_of(storage)));
+}
+
+fs::path find_file(const std::string& name) {
+  if (fs::is_regular_file(name)) {
+    return name;
+  }
+  std::string lower = name;
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const fs::path shipped = kFolder / (lower + ".yaml");
+  if (fs::is_regular_file(shipped)) {
+    return shipped;
+  }
+  std::string known;
+  std::error_code there_is_none;
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kFolder, there_is_none)) {
+    names.push_back(entry.path().stem());
+  }
+  std::sort(names.begin(), names.end());
+  for (const std::string& other : names) {
+    known += (known.empty() ? "" : ", ") + other;
+  }
+  throw ConfigError("--hardware " + name + ": no such file, and " + kFolder.string() +
+                    (known.empty() ? " is not here: start it from the source folder, or name a file"
+                                   : " has " + known + ": write one of them, or a file"));
+}
+
+}  // namespace
+
+double Hardware::seconds(const RangeWork& work) const {
+  const auto found = ranges.find(work.range);
+  return (found == ranges.end() ? any : found->second).seconds(work);
+}
+
+double Hardware::seconds(Collective op, double bytes, int ranks, int stride) const {
+  if (ranks == 1) {
+    return 0.0;
+  }
+  // Ranks of a host follow one another. A group that leaves its host is as slow as the network.
+  const bool inside = ranks * stride <= ranks_per_host;
+  const Link& link = inside ? host_link : network;
+  const double phases = op == Collective::kAllReduce ? 2.0 : 1.0;
+  const double sent = sent_bytes(op, bytes, ranks) / link.bytes_per_s;
+  if (!gpu) {
+    return link.latency + sent;  // direct exchange; latency as measured for the call
+  }
+  // A ring (Patarasu and Yuan 2009) or, for short messages, a tree of log2(n) levels.
+  const double ring = phases * (ranks - 1) * link.latency + sent;
+  const double tree =
+      phases * (std::ceil(std::log2(ranks)) * link.latency + bytes / link.bytes_per_s);
+  return std::min(ring, tree);
+}
+
+Hardware load_hardware(const std::string& name, DType storage) {
+  const fs::path file = find_file(name);
+  std::ifstream in(file, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in) {
+    throw ConfigError("--hardware " + name + ": " + file.string() + " cannot be read");
+  }
+  const yaml::Source source{file.string(), true};
+  const yaml::Node root = yaml::parse(text, source);
+  Section top(source, "", root);
+  Hardware hardware;
+  hardware.name = top.text("name");
+  hardware.gpu = top.text("kind") == "gpu";
+  top.read("sources", [&](const yaml::Field& field) {
+    for (const yaml::Node& item : field.node.items) {
+      hardware.sources.push_back(item.text);
+    }
+  });
+  hardware.ranks_per_host = std::max(1, static_cast<int>(top.number("ranks_per_host")));
+  hardware.memory = top.number("memory_gib") * kGiB;
+  hardware.reserved = top.number("reserved_gib") * kGiB;
+  hardware.peak_flops = of_type(top.section("peak_tflops"), storage) * 1e12;
+  const double matmul = of_type(top.section("matmul_tflops"), storage) * 1e12;
+  hardware.any = {.fixed = top.number("range_us") * 1e-6,
+                  .per_flop = 1.0 / matmul,
+                  .per_byte = 1.0 / (top.number("memory_gb_per_s") * 1e9)};
+  hardware.host_link = read_link(top.section("host_link"));
+  hardware.network = read_link(top.section("network"));
+  hardware.step_fixed = top.number("step_us") * 1e-6;
+  hardware.uncertainty = top.number("uncertainty");
+  if (top.has("ranges")) {
+    Section types = top.section("ranges");
+    for (const std::string& type : types.keys()) {
+      Section costs = types.section(type);
+      for (const std::string& range : costs.keys()) {
+        const RangeCost cost = read_cost(costs.section(range));
+        if (type == name_of(storage)) {
+          hardware.ranges.emplace(range, cost);
+        }
+      }
+    }
+  }
+  top.finish();
+  return hardware;
+}
+
+}  // namespace tandem

@@ -1,0 +1,249 @@
+#include "tools/plan/step_time.h"
+
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "tools/plan/timeline.h"
+#include "tools/plan/work.h"
+
+namespace tandem {
+
+namespace {
+
+class Replay {
+ public:
+  Replay(const Config& config, const Layout& layout, const Precision& precision,
+         const Hardware& hardware, const StepLoad& load)
+      : config_(config),
+        precision_(precision),
+        hardware_(hardware),
+        load_(load),
+        work_(config, layout, precision, load.rows),
+        language_model_(config.model.kind == ModelKind::kMlpLm),
+        time_(hardware.gpu) {
+    for (const Traffic& traffic : load.traffic) {
+      const TrafficKey& key = traffic.key;
+      const bool is_tp = key.group.view() == "tp";
+      const bool is_dp = key.group.view() == "dp";
+      const Axis axis = is_tp ? Axis::kTensor : is_dp ? Axis::kData : Axis::kControl;
+      const double bytes = static_cast<double>(traffic.bytes) / static_cast<double>(traffic.calls);
+      collectives_[std::string(key.label.view())] = {
+          axis, hardware.seconds(key.op, bytes, key.ranks, is_dp ? layout.tp : 1)};
+    }
+  }
+
+  StepTime run() {
+    phase("token count", [&] { finish("token count"); });
+    phase("optimizer", [&] { gather_weights(); });
+    const auto batches = static_cast<double>(config_.accumulation());
+    if (batches > 1.0) {
+      micro_batch(false);
+      const Timeline before = time_;
+      const auto phases = phases_;
+      if (batches > 2.0) {
+        micro_batch(false);
+        time_.repeat(before, batches - 3.0);
+        for (auto& [name, seconds] : phases_) {
+          const auto was = phases.find(name);
+          seconds += (batches - 3.0) * (seconds - (was == phases.end() ? 0.0 : was->second));
+        }
+      }
+    }
+    micro_batch(true);
+    finish_step();
+    StepTime result{.compute = time_.compute(),
+                    .exposed_tp = time_.exposed(Axis::kTensor),
+                    .exposed_dp = time_.exposed(Axis::kData),
+                    .exposed_control = time_.exposed(Axis::kControl),
+                    .fixed = hardware_.step_fixed};
+    for (const char* name : kPhases) {
+      result.phases.push_back({name, phases_[name]});
+    }
+    return result;
+  }
+
+ private:
+  static constexpr std::array<const char*, 7> kPhases = {
+      "token count", "upload", "forward", "backward", "finish gradients", "loss and gradient norm",
+      "optimizer"};
+
+  template <typename Body>
+  void phase(const std::string& name, Body&& body) {
+    const double start = time_.now();
+    body();
+    phases_[name] += time_.now() - start;
+  }
+
+  void run(const RangeWork& work) {
+    if (work.flops > 0.0 || work.bytes > 0.0) {
+      time_.run(hardware_.seconds(work));
+    }
+  }
+  TimedCollective find(const std::string& label) const {
+    const auto found = collectives_.find(label);
+    return found == collectives_.end() ? TimedCollective{} : found->second;
+  }
+  double start(const std::string& label) { return time_.start(find(label)); }
+  void finish(const std::string& label) { time_.finish(find(label)); }
+  void wait(Axis axis, double done) { time_.wait(axis, done); }
+  static std::string block(std::int64_t i) { return "layers." + std::to_string(i); }
+
+  /// ZeRO: the gathers of the last update run beside the next forward, in its order.
+  void gather_weights() {
+    for (const Traffic& traffic : load_.traffic) {
+      const std::string label(traffic.key.label.view());
+      if (label.starts_with("weights ")) {
+        weights_[label] = start(label);
+      }
+    }
+  }
+  void need_weights(const std::string& bucket) {
+    if (!weights_.empty()) {
+      wait(Axis::kData, weights_["weights " + bucket]);
+    }
+  }
+  void reduce(const std::string& bucket, bool last) {
+    if (last) {
+      start("gradients " + bucket);
+    }
+  }
+
+  void micro_batch(bool last) {
+    phase("upload", [&] { run(work_.upload()); });
+    phase("forward", [&] { forward(); });
+    phase("backward", [&] { backward(last); });
+  }
+
+  void forward() {
+    if (language_model_) {
+      need_weights("embed");
+      run(work_.embed());
+      finish("embed g.forward");
+    }
+    const Costs costs(*this, block(0));
+    need_weights("vectors");
+    for (std::int64_t i = 0; i < config_.model.layers; ++i) {
+      if (!weights_.empty()) {
+        need_weights(block(i));
+      }
+      time_.run(costs.norm);
+      time_.finish(costs.f_forward);
+      time_.run(costs.fc1);
+      time_.run(costs.fc2);
+      time_.finish(costs.g_forward);
+      time_.run(costs.residual);
+    }
+    if (!language_model_) {
+      run(work_.squared_error());
+      return;
+    }
+    need_weights("head");
+    run(work_.norm());
+    finish("head f.forward");
+    run(work_.head());
+    run(work_.cross_entropy());
+    finish("loss row maxima");
+    finish("loss row sums");
+    weights_.clear();
+  }
+
+  void backward(bool last) {
+    if (language_model_) {
+      run(work_.head_dgrad());
+      const double done = start("head f.backward");
+      run(work_.head_wgrad());
+      reduce("head", last);
+      wait(Axis::kTensor, done);
+      run(work_.norm_backward());
+    }
+    const Costs costs(*this, block(0));
+    for (std::int64_t i = config_.model.layers; i-- > 0;) {
+      time_.run(costs.dropout_backward);
+      const double gathered_gradient = time_.start(costs.g_backward);
+      const double gathered_input = time_.start(costs.f_forward);
+      wait(Axis::kTensor, gathered_gradient);
+      time_.run(costs.fc2_dgrad);
+      time_.run(costs.fc1_dgrad);
+      const double done = time_.start(costs.f_backward);
+      time_.run(costs.fc2_wgrad);
+      wait(Axis::kTensor, gathered_input);
+      time_.run(costs.fc1_wgrad);
+      reduce(block(i), last);
+      wait(Axis::kTensor, done);
+      time_.run(costs.norm_backward);
+    }
+    reduce("vectors", last);
+    if (language_model_) {
+      finish("embed g.backward");
+      run(work_.embed_backward());
+      reduce("embed", last);
+    }
+  }
+
+  void finish_step() {
+    phase("finish gradients", [&] {
+      wait(Axis::kData, time_.start({Axis::kData, 0.0}));
+      finish("sequence-parallel gradients");
+      run({"finish gradients", 0.0, load_.owned_parameters * size_of(precision_.main)});
+    });
+    phase("loss and gradient norm", [&] { finish("loss and gradient norm"); });
+    phase("optimizer", [&] { run(update()); });
+  }
+
+  /// Reads gradients, reads and writes masters and moments, writes weights.
+  RangeWork update() const {
+    const double main = size_of(precision_.main);
+    const double moments = config_.optim.kind == OptimizerKind::kAdamW ? 2.0 : 1.0;
+    const double weights =
+        precision_.storage == precision_.main ? 0.0 : size_of(precision_.storage);
+    return {"optimizer", 0.0,
+            load_.owned_parameters * (main * (1.0 + 2.0 + 2.0 * moments) + weights)};
+  }
+
+  /// Of a block, which are all alike.
+  struct Costs {
+    Costs(const Replay& replay, const std::string& name)
+        : norm(replay.seconds(replay.work_.norm())),
+          fc1(replay.seconds(replay.work_.fc1())),
+          fc2(replay.seconds(replay.work_.fc2())),
+          residual(replay.seconds(replay.work_.residual())),
+          dropout_backward(replay.seconds(replay.work_.dropout_backward())),
+          fc2_dgrad(replay.seconds(replay.work_.fc2_dgrad())),
+          fc1_dgrad(replay.seconds(replay.work_.fc1_dgrad())),
+          fc2_wgrad(replay.seconds(replay.work_.fc2_wgrad())),
+          fc1_wgrad(replay.seconds(replay.work_.fc1_wgrad())),
+          norm_backward(replay.seconds(replay.work_.norm_backward())),
+          f_forward(replay.find(name + " f.forward")),
+          g_forward(replay.find(name + " g.forward")),
+          f_backward(replay.find(name + " f.backward")),
+          g_backward(replay.find(name + " g.backward")) {}
+
+    double norm, fc1, fc2, residual, dropout_backward, fc2_dgrad, fc1_dgrad, fc2_wgrad, fc1_wgrad,
+        norm_backward;
+    TimedCollective f_forward, g_forward, f_backward, g_backward;
+  };
+  double seconds(const RangeWork& work) const {
+    return work.flops > 0.0 || work.bytes > 0.0 ? hardware_.seconds(work) : 0.0;
+  }
+
+  const Config& config_;
+  const Precision& precision_;
+  const Hardware& hardware_;
+  const StepLoad& load_;
+  RankWork work_;
+  bool language_model_;
+  Timeline time_;
+  std::unordered_map<std::string, TimedCollective> collectives_;
+  std::unordered_map<std::string, double> phases_;
+  std::unordered_map<std::string, double> weights_;  ///< when each bucket's gather is done
+};
+
+}  // namespace
+
+StepTime step_time(const Config& config, const Layout& layout, const Precision& precision,
+                   const Hardware& hardware, const StepLoad& load) {
+  return Replay(config, layout, precision, hardware, load).run();
+}
+
+}  // namespace tandem

@@ -1,0 +1,56 @@
+// What a rank computes in a micro-batch and in an update: one entry per profiler range
+// (docs/profiling.md), with its floating-point operations and the bytes that it moves. From config
+// and layout alone.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/dtype.h"
+#include "parallel/layout.h"
+#include "train/config.h"
+
+namespace tandem {
+
+/// Work of one call of a range. `range` is the name that profilers show, a literal.
+struct RangeWork {
+  std::string_view range;
+  double flops = 0.0;  ///< of matmuls
+  double bytes = 0.0;  ///< read and written, each tensor once
+};
+
+/// Sizes of a rank's part of a micro-batch.
+class RankWork {
+ public:
+  /// `rows`: of the micro-batch, padding included.
+  RankWork(const Config& config, const Layout& layout, const Precision& precision, double rows);
+
+  // A block, in the order in which forward and backward run.
+  RangeWork norm() const;
+  RangeWork fc1() const;
+  RangeWork fc2() const;
+  RangeWork residual() const;
+  RangeWork dropout_backward() const;  ///< no bytes without dropout
+  RangeWork fc2_dgrad() const;
+  RangeWork fc1_dgrad() const;
+  RangeWork fc2_wgrad() const;
+  RangeWork fc1_wgrad() const;
+  RangeWork norm_backward() const;
+  // The ends: of a language model, or the loss of a bare stack.
+  RangeWork upload() const;
+  RangeWork embed() const;
+  RangeWork embed_backward() const;
+  RangeWork head() const;
+  RangeWork cross_entropy() const;
+  RangeWork head_dgrad() const;
+  RangeWork head_wgrad() const;
+  RangeWork squared_error() const;
+
+ private:
+  RangeWork gemm(std::string_view range, double m, double n, double k, double more_bytes) const;
+
+  double rows_, shard_, hidden_, ffn_, fc1_out_, vocab_, context_, storage_, main_;
+  bool dropout_, language_model_;
+};
+
+}  // namespace tandem
