@@ -38,4 +38,13 @@ int launched_ranks() {
   return 0;
 }
 
+int launched_rank() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
+    if (any_set({variable})) {
+      return number_in(variable);
+    }
+  }
+  return 0;
+}
+
 }  // namespace tandem

@@ -54,5 +54,7 @@ std::unique_ptr<World> make_mpi_world(const WorldOptions& options);
 /// Ranks that mpirun, srun or another PMI launcher announces in the environment; 0 if this process
 /// was started plainly. SLURM_PROCID alone, as inside salloc, is no launcher.
 int launched_ranks();
+/// The place of this process among them, as the launcher says it.
+int launched_rank();
 
 }  // namespace tandem

@@ -134,6 +134,20 @@ void print_error(const std::string& program, const std::string& text) {
   std::cerr << program + ": error: " + text + "\n" << std::flush;
 }
 
+/// Where launcher and MPI library do not understand each other, each process is a world of its own:
+/// none can ask the others, and the launcher's first one speaks.
+int refuse_worlds_of_one(const std::string& program, int launched, int size) {
+  if (launched_rank() == 0) {
+    print_error(program,
+                "the launcher started " + std::to_string(launched) +
+                    " ranks, but MPI made worlds of " + std::to_string(size) +
+                    ": they do not speak the same PMI. Write srun --mpi=pmix (srun --mpi=list "
+                    "says what there is), or start with the mpirun of the MPI library that this "
+                    "program was built with.");
+  }
+  return static_cast<int>(ExitCode::kUsage);
+}
+
 /// One rank from its first check to its exit code.
 class Rank {
  public:
@@ -348,6 +362,9 @@ int launch(const Program& program, int argc, const char* const* argv) {
     const int launched = launched_ranks();
     if (launched > 0) {
       const std::unique_ptr<World> world = make_mpi_world({});
+      if (world->size() != launched) {
+        return refuse_worlds_of_one(name, launched, world->size());
+      }
       return Rank(program, *world, launched, argc, argv).run();
     }
     // The number of ranks is in the config; each rank reads it again as it would under a launcher.

@@ -181,6 +181,23 @@ TEST(Launch, WantsALauncherForMpi) {
                  std::nullopt);
 }
 
+// As under srun with a PMI that the MPI library lacks: every process believes that it is alone.
+TEST(Launch, TellsOnceOfALauncherThatMpiDoesNotKnowUnderMpirun) {
+  const ScratchFolder folder;
+  folder.write("small.yaml", kSmall);
+  for (const int rank : {0, 1}) {
+    const Outcome outcome = run({"/usr/bin/env", "PMI_SIZE=4", "PMI_RANK=" + std::to_string(rank),
+                                 TANDEM_TRAIN, "--config", "small.yaml"},
+                                folder);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_EQ(count(outcome.err, "the launcher started 4 ranks, but MPI made worlds of 1"),
+              rank == 0 ? 1u : 0u)
+        << outcome.err;
+    EXPECT_FALSE(folder.has("runs"));
+    expect_clean_end(outcome);
+  }
+}
+
 // Each process reads its own file, which on another host may be another one.
 TEST(Launch, RefusesAConfigOfItsOwnOnOneRankUnderMpirun) {  // B46
   for (const std::string seed : {"1", "1000"}) {
