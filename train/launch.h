@@ -78,8 +78,8 @@ struct Program {
 /// Runs `program` on the ranks that were started, or as threads, and returns the exit code.
 int launch(const Program& program, int argc, const char* const* argv);
 
-/// A program without ranks: reads the command line and the config and returns what `run` returns, or
-/// prints what it throws.
+/// A program without ranks: reads the command line and the config and returns what `run` returns,
+/// or prints what it throws.
 int launch_alone(const ProgramDescription& program, int argc, const char* const* argv,
                  const std::function<int(const CommandLine&, const Config&)>& run);
 
