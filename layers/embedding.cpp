@@ -32,6 +32,7 @@ ContextEmbedding::Context ContextEmbedding::make_context(Arena& arena, const Pre
 
 Tensor ContextEmbedding::forward(const Pass& pass, Context& context, const Tensor& ids) const {
   context.ids = ids;
+  pass.needs(*weight_);
   const ProfileRange range(pass.rank->profiler, {options_.name, "forward", pass.rows});
   const Tensor partial = context.partial.first(pass.rows);
   pass.device().embedding_forward(

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "layers/tokens.h"
-#include "parallel/parameter.h"
+#include "parallel/parameter_store.h"
 
 namespace tandem {
 

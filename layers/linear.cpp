@@ -26,7 +26,11 @@ ColumnParallelLinear::ColumnParallelLinear(ParameterStore& store, const LinearOp
   }
 }
 
-Gemm ColumnParallelLinear::product(const Tensor& x, const Tensor& y) const {
+Gemm ColumnParallelLinear::product(const Pass& pass, const Tensor& x, const Tensor& y) const {
+  pass.needs(*weight_);
+  if (bias_ != nullptr) {
+    pass.needs(*bias_);
+  }
   return {.a = x,
           .b = weight_->weight,
           .c = y,
@@ -37,7 +41,7 @@ Gemm ColumnParallelLinear::product(const Tensor& x, const Tensor& y) const {
 void ColumnParallelLinear::forward(const Pass& pass, Context& context, const Tensor& x,
                                    const Tensor& y) const {
   context.input = x;
-  pass.device().gemm(pass.compute(), product(x, y));
+  pass.device().gemm(pass.compute(), product(pass, x, y));
 }
 
 void ColumnParallelLinear::forward(const Pass& pass, Context& context, const Tensor& x,
@@ -45,7 +49,7 @@ void ColumnParallelLinear::forward(const Pass& pass, Context& context, const Ten
                                    const Tensor& activated) const {
   context.input = x;
   pass.device().gemm_activation(pass.compute(),
-                                {.gemm = product(x, y), .kind = kind, .out = activated});
+                                {.gemm = product(pass, x, y), .kind = kind, .out = activated});
 }
 
 void ColumnParallelLinear::backward_input(const Pass& pass, const Tensor& d_y,
@@ -84,6 +88,10 @@ RowParallelLinear::RowParallelLinear(ParameterStore& store, const LinearOptions&
 void RowParallelLinear::forward(const Pass& pass, Context& context, const Tensor& x,
                                 const Tensor& y) const {
   context.input = x;
+  pass.needs(*weight_);
+  if (bias_ != nullptr) {  // read by whoever adds it, behind g
+    pass.needs(*bias_);
+  }
   pass.device().gemm(pass.compute(), {.a = x, .b = weight_->weight, .c = y, .transpose_b = true});
 }
 

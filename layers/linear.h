@@ -12,7 +12,7 @@
 
 #include "core/arena.h"
 #include "layers/pass.h"
-#include "parallel/parameter.h"
+#include "parallel/parameter_store.h"
 
 namespace tandem {
 
@@ -48,7 +48,7 @@ class ColumnParallelLinear {
   std::int64_t local_out() const { return weight_->local_shape()[0]; }
 
  private:
-  Gemm product(const Tensor& x, const Tensor& y) const;
+  Gemm product(const Pass& pass, const Tensor& x, const Tensor& y) const;
 
   Parameter* weight_;
   Parameter* bias_ = nullptr;

@@ -31,6 +31,10 @@ Norm::Context Norm::make_context(Arena& arena, const Precision& precision,
 
 void Norm::forward(const Pass& pass, Context& context, const Tensor& x, const Tensor& y) const {
   context.input = x;
+  pass.needs(*weight_);
+  if (bias_ != nullptr) {
+    pass.needs(*bias_);
+  }
   pass.device().norm_forward(
       pass.compute(), {.kind = options_.kind,
                        .eps = options_.eps,

@@ -8,7 +8,7 @@
 
 #include "core/arena.h"
 #include "layers/pass.h"
-#include "parallel/parameter.h"
+#include "parallel/parameter_store.h"
 
 namespace tandem {
 

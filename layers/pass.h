@@ -8,6 +8,7 @@
 #include "core/device.h"
 #include "parallel/gradient_reducer.h"
 #include "parallel/rank_context.h"
+#include "parallel/weight_gatherer.h"
 
 namespace tandem {
 
@@ -23,6 +24,8 @@ struct Pass {
   Write write = Write::kOverwrite;
   /// Told when a main gradient is complete; nullptr in evaluation.
   GradientReducer* reducer = nullptr;
+  /// Asked before a weight is read in forward; nullptr where all weights are there.
+  WeightGatherer* weights = nullptr;
 
   Device& device() const { return *rank->device; }
   Stream& compute() const { return *rank->compute; }
@@ -31,6 +34,12 @@ struct Pass {
   void in_range(std::string_view name, Phase&& phase) const {
     const ProfileRange range(rank->profiler, {name, {}, rows});
     phase();
+  }
+  /// Forward reads the parameter's weight from here on.
+  void needs(const Parameter& parameter) const {
+    if (weights != nullptr) {
+      weights->wait(parameter);
+    }
   }
   void ready(const Parameter& parameter) const {
     if (reducer != nullptr) {

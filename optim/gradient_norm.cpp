@@ -7,13 +7,12 @@ namespace tandem {
 void owned_sum_of_squares(const RankContext& rank, const ParameterStore& store, const Tensor& out) {
   Device& device = *rank.device;
   Stream& stream = *rank.compute;
-  device.sum_of_squares(stream, {.x = store.matrices().main_grad, .out = out});
-  device.sum_of_squares(
-      stream, {.x = store.cut_vectors().main_grad, .out = out, .write = Write::kAccumulate});
-  if (rank.layout.tp_rank() == 0) {
-    device.sum_of_squares(
-        stream,
-        {.x = store.replicated_vectors().main_grad, .out = out, .write = Write::kAccumulate});
+  device.fill_zero(stream, out);
+  for (const OwnedRange& owned : store.owned()) {
+    if (!owned.replicated || rank.layout.tp_rank() == 0) {
+      device.sum_of_squares(stream,
+                            {.x = owned.range.main_grad, .out = out, .write = Write::kAccumulate});
+    }
   }
 }
 

@@ -3,13 +3,14 @@
 #pragma once
 
 #include "core/device.h"
-#include "parallel/parameter.h"
+#include "parallel/parameter_store.h"
 #include "parallel/rank_context.h"
 
 namespace tandem {
 
-/// Queues the sum of squares, in double, of the gradient values that this rank owns: over all ranks
-/// of one tensor-parallel group these add up to the squared norm. out: float64 [1] on the device.
+/// Queues the sum of squares, in double, of the gradient values that this rank owns: over the ranks
+/// of one tensor-parallel group, and under ZeRO over all ranks, these add up to the squared norm.
+/// out: float64 [1] on the device.
 void owned_sum_of_squares(const RankContext& rank, const ParameterStore& store, const Tensor& out);
 
 /// min(1, max_norm / (norm + 1e-6)); 1 where max_norm is 0 (clipping off). As PyTorch's

@@ -1,6 +1,6 @@
 #include "optim/optimizer.h"
 
-#include "parallel/parameter.h"
+#include "parallel/parameter_store.h"
 
 namespace tandem {
 
@@ -48,8 +48,10 @@ int optimizer_moments(const OptimizerOptions& options) {
 
 void update_parameters(Device& device, Stream& stream, const ParameterStore& store,
                        const OptimizerOptions& options, const UpdateArguments& arguments) {
-  update_range(device, stream, store.matrices(), options, options.weight_decay, arguments);
-  update_range(device, stream, store.vectors(), options, 0.0, arguments);
+  for (const OwnedRange& owned : store.owned()) {
+    const double weight_decay = owned.matrices ? options.weight_decay : 0.0;
+    update_range(device, stream, owned.range, options, weight_decay, arguments);
+  }
 }
 
 }  // namespace tandem

@@ -1,4 +1,5 @@
-// The update of all parameters from their main gradients, in one call per flat segment. Weight
+// The update of the parameters that are this rank's from their main gradients, in one call per flat
+// range. Weight
 // decay applies to matrices (embedding, fc1, fc2, head) and never to biases and norm weights.
 #pragma once
 

@@ -1,25 +1,25 @@
 // Sums main gradients over the data ranks, one collective per bucket and step. The protocol of a
 // step: backward of every micro-batch calls ready() for each parameter once its main gradient is
 // complete; all but the last run under a NoSync, where ready() does nothing; in the last one a
-// bucket's all-reduce starts as soon as all its parameters are ready; finish() waits for all.
+// bucket's collective starts as soon as all its parameters are ready; finish() waits for all.
 // Gradients are summed, never averaged: each token's share of the loss was divided by the step's
-// token count before the first backward.
+// token count before the first backward. Under ZeRO a rank receives the sums of its own part of
+// each bucket, and the rest of the main gradients is then of no use.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
-#include "parallel/communicator.h"
-#include "parallel/parameter.h"
+#include "parallel/parameter_store.h"
+#include "parallel/rank_context.h"
 
 namespace tandem {
 
 class GradientReducer {
  public:
-  /// `data_parallel`, `store` (already allocated) and `compute` outlive the reducer.
-  GradientReducer(const ParameterStore& store, Communicator& data_parallel, Stream& compute);
+  /// `rank` and `store` (already allocated) outlive the reducer.
+  GradientReducer(const RankContext& rank, const ParameterStore& store);
 
   /// While one lives, gradients only accumulate. Nests: the outermost decides.
   class NoSync {
@@ -45,18 +45,17 @@ class GradientReducer {
   struct Pending {
     const GradientBucket* bucket;
     std::string label;
+    /// Of bucket->parameters; a gradient that is ready twice must not stand for another.
+    std::vector<bool> ready;
     std::size_t missing;
     Work work;
   };
-  struct Slot {
-    std::size_t bucket;
-    bool ready = false;
-  };
 
-  Communicator* group_;
-  Stream* compute_;
+  Work reduce(const Pending& pending);
+
+  const RankContext* rank_;
+  bool sharded_;
   std::vector<Pending> pending_;
-  std::unordered_map<const Parameter*, Slot> slots_;
   int no_sync_ = 0;
 };
 

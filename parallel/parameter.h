@@ -1,18 +1,12 @@
-// Parameters know how they are cut over the tensor-parallel group, and live in two flat segments
-// per rank, so that a gradient bucket is one contiguous range and the optimizer is two calls:
-// matrices first, in reverse order of use (the order in which backward finishes them), then all
-// vectors, those whose value is replicated over the group before those that are cut.
+// A parameter knows how it is cut over the tensor-parallel group, which of its elements this rank
+// has, and where they are.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/device.h"
 #include "core/tensor.h"
 #include "parallel/layout.h"
 
@@ -33,6 +27,17 @@ struct ParameterSpec {
   bool partial_gradient = false;
   /// Parameters of one block share a gradient bucket, e.g. "layers.0"; matrices only.
   std::string block;
+};
+
+/// A contiguous run of a parameter's local elements whose master and optimizer state are this
+/// rank's to keep and to update.
+struct ParameterShard {
+  std::int64_t start = 0;  ///< in the local tensor, row-major
+  /// [length]. `master` is a part of the weight where the storage type is the main type; moments
+  /// are absent where the optimizer has none.
+  Tensor master, exp_avg, exp_avg_sq;
+
+  std::int64_t stop() const { return start + master.numel(); }
 };
 
 class Parameter {
@@ -56,10 +61,18 @@ class Parameter {
   void for_each_run(
       const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit) const;
 
-  /// Local views, of local_shape(). `master` is `weight` where the storage type is the main type.
-  Tensor weight, master, main_grad;
-  /// Optimizer state; absent where the optimizer has none.
-  Tensor exp_avg, exp_avg_sq;
+  /// The same for the runs within elements [start, stop) of the local tensor.
+  void for_each_run_in(
+      std::int64_t start, std::int64_t stop,
+      const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit) const;
+
+  /// Local views, of local_shape().
+  Tensor weight, main_grad;
+  /// In order of their elements. Without ZeRO one, of all.
+  std::vector<ParameterShard> shards;
+  /// Indices of the gradient buckets in which its elements lie.
+  std::size_t first_bucket() const { return first_bucket_; }
+  std::size_t last_bucket() const { return last_bucket_; }
 
  private:
   friend class ParameterStore;
@@ -70,58 +83,8 @@ class Parameter {
   std::int64_t cut_start_ = 0;
   std::int64_t cut_valid_ = 0;
   std::int64_t flat_offset_ = 0;
-};
-
-/// A contiguous range of the flat buffers, as the optimizer and the reducer see it.
-struct ParameterRange {
-  Tensor weight, master, main_grad, exp_avg, exp_avg_sq;
-
-  ParameterRange slice(std::int64_t start, std::int64_t length) const;
-};
-
-/// A range of the main gradients that is reduced over the data ranks in one collective.
-struct GradientBucket {
-  std::string name;
-  Tensor main_grad;
-  std::vector<const Parameter*> parameters;
-};
-
-class ParameterStore {
- public:
-  explicit ParameterStore(const Layout& layout) : layout_(layout) {}
-
-  /// Adds a parameter; called in order of use. The reference stays valid.
-  Parameter& add(ParameterSpec spec);
-  /// Lays out and allocates the flat buffers; `moments` is the number of optimizer state tensors
-  /// (0 to 2). After this nothing can be added.
-  void allocate(Arena& arena, const Precision& precision, int moments);
-  /// Initial values from (seed, parameter, global element): the same for every layout. Drawn in
-  /// double on the host, rounded to float once (so that every precision starts from the same
-  /// masters), copied to the device.
-  void initialize(Device& device, Stream& stream, std::uint64_t seed, int threads);
-
-  const std::deque<Parameter>& parameters() const { return parameters_; }
-  std::deque<Parameter>& parameters() { return parameters_; }
-  const Parameter& find(const std::string& name) const;
-
-  const ParameterRange& matrices() const { return matrices_; }
-  const ParameterRange& vectors() const { return vectors_; }
-  /// The vectors whose value is replicated over the tensor-parallel group, and those that are cut.
-  const ParameterRange& replicated_vectors() const { return replicated_vectors_; }
-  const ParameterRange& cut_vectors() const { return cut_vectors_; }
-  /// In the order in which backward completes them.
-  const std::vector<GradientBucket>& buckets() const { return buckets_; }
-  /// Real parameters of the whole model.
-  std::int64_t global_count() const;
-
- private:
-  void place(std::span<Parameter* const> order, std::int64_t& offset);
-
-  Layout layout_;
-  std::deque<Parameter> parameters_;
-  ParameterRange matrices_, vectors_, replicated_vectors_, cut_vectors_;
-  std::vector<GradientBucket> buckets_;
-  bool allocated_ = false;
+  std::size_t first_bucket_ = 0;
+  std::size_t last_bucket_ = 0;
 };
 
 }  // namespace tandem

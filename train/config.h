@@ -20,6 +20,7 @@ namespace tandem {
 enum class DeviceChoice { kAuto, kCpu, kCuda, kReference };
 enum class CommChoice { kAuto, kLocal, kMpi, kNccl };
 enum class PrecisionChoice { kFp32, kBf16 };
+enum class GradientType { kFp32, kBf16 };
 enum class ModelKind { kMlpLm, kFfn };
 enum class DataFormat { kText, kLlmc, kMegatron, kNpy, kRawU16, kSynthetic };
 enum class Documents { kPadded, kPacked };
@@ -28,7 +29,9 @@ struct ParallelConfig {
   int tp = 1;
   int dp = 1;
   bool sequence_parallel = false;
-  int zero = 0;
+  int zero = 0;                  ///< 1 = ZeRO-1
+  std::int64_t bucket_mb = 256;  ///< MiB of fp32 main gradients
+  GradientType grad_dtype = GradientType::kFp32;
   CommChoice comm = CommChoice::kAuto;
   double timeout_s = 60;
 

@@ -72,12 +72,12 @@ SchemaKey threads_key() {
 SchemaKey zero_key() {
   SchemaKey key;
   key.path = "parallel.zero";
-  key.type = "0";
-  key.help = "optimizer states sharded over data ranks: 0 = no";
+  key.type = "0 | 1";
+  key.help = "1 = masters and optimizer states sharded over data ranks (ZeRO-1)";
   key.read = [](const yaml::Field& field, Config& config) {
     config.parallel.zero = static_cast<int>(yaml::read_integer(field, 0, 3));
-    if (config.parallel.zero != 0) {
-      yaml::refuse(field, "ZeRO is not available in this version: write 0");
+    if (config.parallel.zero > 1) {
+      yaml::refuse(field, "gradients and weights are not sharded: write 0 or 1");
     }
   };
   key.write = [](const Config& config) { return std::to_string(config.parallel.zero); };
@@ -214,6 +214,12 @@ std::vector<SchemaKey> parallel_keys() {
               of(&Config::parallel, &ParallelConfig::sequence_parallel),
               "cut the rows of norm, dropout and residual over tp ranks"),
       zero_key(),
+      integer("parallel.bucket_mb", of(&Config::parallel, &ParallelConfig::bucket_mb), {1, 1 << 20},
+              "MiB of fp32 gradients that are reduced at once; a bucket holds one block at most"),
+      choice<GradientType>("parallel.grad_dtype",
+                           of(&Config::parallel, &ParallelConfig::grad_dtype),
+                           {{"fp32", GradientType::kFp32}, {"bf16", GradientType::kBf16}}, {},
+                           "type of gradients on their way between data ranks; sums stay fp32"),
       choice<CommChoice>(
           "parallel.comm", of(&Config::parallel, &ParallelConfig::comm),
           {{"auto", CommChoice::kAuto},

@@ -46,9 +46,10 @@ Table startup_table(Session& session, const Config& config, const RunFacts& fact
   const auto row = [&](const char* label, std::string value) {
     table.rows.emplace_back(label, std::move(value));
   };
-  row("layout", fmt::format("tp {} x dp {} = {} rank{}{}", layout.tp, layout.dp, layout.world(),
+  row("layout", fmt::format("tp {} x dp {} = {} rank{}{}{}", layout.tp, layout.dp, layout.world(),
                             layout.world() == 1 ? "" : "s",
-                            config.parallel.sequence_parallel ? ", sequence parallel" : ""));
+                            config.parallel.sequence_parallel ? ", sequence parallel" : "",
+                            config.parallel.zero == 1 ? ", ZeRO-1" : ""));
   row("groups", fmt::format("tp {}   dp {}", groups_text(layout, &Layout::tp_group),
                             groups_text(layout, &Layout::dp_group)));
   std::vector<int> everyone = layout.world_group();

@@ -28,6 +28,18 @@ OptimizerOptions optimizer_options(const Config& config) {
           .momentum = optim.momentum};
 }
 
+StoreOptions store_options(const Config& config, const Precision& precision) {
+  StoreOptions options{.moments = optimizer_moments(optimizer_options(config)),
+                       .sharded = config.parallel.zero == 1,
+                       .bucket_elements = config.parallel.bucket_mb * (1 << 20) /
+                                          static_cast<std::int64_t>(size_of(DType::kF32))};
+  if (config.parallel.dp > 1 && precision.main == DType::kF32 &&
+      config.parallel.grad_dtype == GradientType::kBf16) {
+    options.wire = DType::kBF16;
+  }
+  return options;
+}
+
 Precision precision_of(const Config& config, DeviceKind device) {
   if (device == DeviceKind::kReference) {
     return {DType::kF64, DType::kF64, DType::kF64};
@@ -44,7 +56,7 @@ Precision precision_of(const Config& config) {
 TrainState::TrainState(const Config& config, const Layout& layout, const Precision& precision,
                        std::int64_t max_rows, Arena& arena)
     : store(layout), network(store, network_options(config, max_rows)) {
-  store.allocate(arena, precision, optimizer_moments(optimizer_options(config)));
+  store.allocate(arena, precision, store_options(config, precision));
   network.allocate(arena, precision, layout);
   const auto rows = [&](const char* name, DType dtype, const Shape& shape) {
     return arena.allocate(MemoryCategory::kWorkspace, name, dtype, shape);

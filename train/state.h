@@ -5,13 +5,14 @@
 
 #include "core/arena.h"
 #include "layers/network.h"
-#include "parallel/parameter.h"
+#include "parallel/parameter_store.h"
 #include "train/config.h"
 
 namespace tandem {
 
 NetworkOptions network_options(const Config& config, std::int64_t max_rows);
 OptimizerOptions optimizer_options(const Config& config);
+StoreOptions store_options(const Config& config, const Precision& precision);
 /// The types of a run on `device`.
 Precision precision_of(const Config& config, DeviceKind device);
 /// The same before there is a device.

@@ -88,12 +88,22 @@ std::vector<Traffic> step_traffic(const Config& config, const Layout& layout,
     leave_backward("embed");
   }
   for (const GradientBucket& bucket : store.buckets()) {
-    dp.add(Collective::kAllReduce, precision.main, "gradients " + bucket.name, 1,
+    const bool zero = store.options().sharded;
+    dp.add(zero ? Collective::kReduceScatter : Collective::kAllReduce,
+           store.options().wire.value_or(precision.main), "gradients " + bucket.name, 1,
            bucket.main_grad.numel());
+    if (zero) {
+      dp.add(Collective::kAllGather, precision.storage, "weights " + bucket.name, 1,
+             bucket.weight.numel());
+    }
   }
   if (sharded) {
-    tp.add(Collective::kAllReduce, precision.main, "sequence-parallel gradients", 1,
-           store.replicated_vectors().main_grad.numel());
+    std::int64_t ranges = 0, elements = 0;
+    for (const OwnedRange& owned : store.owned()) {
+      ranges += owned.replicated ? 1 : 0;
+      elements += owned.replicated ? owned.range.main_grad.numel() : 0;
+    }
+    tp.add(Collective::kAllReduce, precision.main, "sequence-parallel gradients", ranges, elements);
   }
   control.add(Collective::kAllReduce, DType::kF64, "loss and gradient norm", 1, 2);
   return all;

@@ -9,7 +9,7 @@
 #include "core/dtype.h"
 #include "parallel/layout.h"
 #include "parallel/ledger.h"
-#include "parallel/parameter.h"
+#include "parallel/parameter_store.h"
 #include "train/config.h"
 
 namespace tandem {

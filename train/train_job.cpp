@@ -79,7 +79,7 @@ class Run {
     for (const Parameter& parameter : measured.store.parameters()) {
       specs_.push_back(parameter.spec());
     }
-    checkpoint_copy_bytes_ = CheckpointSaver::copy_bytes(rank_.layout, measured.store);
+    checkpoint_copy_bytes_ = CheckpointSaver::copy_bytes(measured.store);
     flops_per_token_ = 6.0 * static_cast<double>(measured.network.matmul_parameters());
   }
 
@@ -156,6 +156,7 @@ class Run {
     agree_on_roof();
     console_.table(table());
     const int signal = steps(trainer, saver);
+    trainer.finish_weights();
     if (signal != 0) {
       if (saver.last_step() != trainer.steps()) {
         saver.save(trainer.progress());

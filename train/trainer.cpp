@@ -49,7 +49,8 @@ Trainer::Trainer(RankContext& rank, const Config& config, TrainState& state, Dat
       config_(&config),
       state_(&state),
       source_(&source),
-      reducer_(state.store, *rank.data_parallel, *rank.compute) {
+      reducer_(rank, state.store),
+      weights_(rank, state.store) {
   state.store.initialize(*rank.device, *rank.compute, config.seed, rank.threads);
 }
 
@@ -114,6 +115,7 @@ StepResult Trainer::run_step(int signal) {
                       {.lr = result.lr,
                        .grad_scale = clip_factor(result.grad_norm, config_->train.clip_grad_norm),
                        .update = update});
+    weights_.start();
     rank_->compute->synchronize();
   }
   result.skipped_steps = skipped_steps_;
@@ -163,7 +165,10 @@ Pass Trainer::upload(const MicroBatch& batch) {
               .input = copy(batch.input, state_->input.input),
               .expected = copy(batch.expected, state_->input.expected),
               .tokens = batch.tokens};
-  return {.rank = rank_, .rows = batch.rows, .row_keys = copy(batch.row_keys, state_->row_keys)};
+  return {.rank = rank_,
+          .rows = batch.rows,
+          .row_keys = copy(batch.row_keys, state_->row_keys),
+          .weights = &weights_};
 }
 
 void Trainer::backward_over_data(std::span<const MicroBatch> batches, double scale) {
@@ -190,10 +195,14 @@ void Trainer::finish_gradients() {
   reducer_.finish();
   if (config_->parallel.sequence_parallel) {
     // Norm weights and row-parallel biases met token shards: their gradients are partial sums.
-    rank_->tensor_parallel
-        ->all_reduce(state_->store.replicated_vectors().main_grad,
-                     {.after = rank_->compute, .label = "sequence-parallel gradients"})
-        .wait(*rank_->compute);
+    for (const OwnedRange& owned : state_->store.owned()) {
+      if (owned.replicated) {
+        rank_->tensor_parallel
+            ->all_reduce(owned.range.main_grad,
+                         {.after = rank_->compute, .label = "sequence-parallel gradients"})
+            .wait(*rank_->compute);
+      }
+    }
   }
   owned_sum_of_squares(*rank_, state_->store, state_->sum_of_squares);
 }
@@ -204,8 +213,8 @@ std::array<double, 2> Trainer::reduce_scalars() {
   if (rank_->layout.tp_rank() != 0 && !state_->network.loss_is_partial()) {
     values[0] = 0.0;  // the same sum as on the group's first rank
   }
-  if (rank_->layout.dp_rank() != 0) {
-    values[1] = 0.0;  // data ranks hold the same, summed gradients
+  if (rank_->layout.dp_rank() != 0 && !state_->store.options().sharded) {
+    values[1] = 0.0;  // data ranks own the same, summed gradients
   }
   rank_->control->all_reduce(Tensor::of<double>(values, {2}), {.label = "loss and gradient norm"})
       .wait_host();

@@ -10,6 +10,7 @@
 
 #include "parallel/gradient_reducer.h"
 #include "parallel/rank_context.h"
+#include "parallel/weight_gatherer.h"
 #include "train/config.h"
 #include "train/data/source.h"
 #include "train/progress.h"
@@ -60,6 +61,9 @@ class Trainer {
   Progress progress() const {
     return {step_, consumed_samples_, skipped_steps_, non_finite_in_a_row_};
   }
+  /// What is queued on the compute stream from now on may read every weight: under ZeRO the last
+  /// step's are still on their way when it returns.
+  void finish_weights() { weights_.wait_all(); }
   /// Goes on from there; weights and moments are the caller's.
   void restore(const Progress& progress);
 
@@ -91,6 +95,7 @@ class Trainer {
   TrainState* state_;
   DataSource* source_;
   GradientReducer reducer_;
+  WeightGatherer weights_;
   NetworkInput current_;  ///< the uploaded micro-batch, cut to its rows
 
   std::int64_t step_ = 0;

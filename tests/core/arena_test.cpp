@@ -82,7 +82,7 @@ struct WholeNetwork {
   WholeNetwork(Arena& arena, const NetworkOptions& options, const Precision& precision,
                const Layout& layout)
       : store(layout), network(store, options) {
-    store.allocate(arena, precision, 2);
+    store.allocate(arena, precision, {.moments = 2});
     network.allocate(arena, precision, layout);
   }
   ParameterStore store;

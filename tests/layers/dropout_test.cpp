@@ -50,7 +50,7 @@ std::vector<double> mask(const MaskSetup& setup) {
                            .dropout = true};
     const Built<BlockAlone> built(device, [&](Arena& arena) {
       auto alone = std::make_unique<BlockAlone>(rank.context.layout, options);
-      alone->store.allocate(arena, kFloat, 0);
+      alone->store.allocate(arena, kFloat, {});
       alone->context = alone->block.make_context(arena, kFloat, shape);
       alone->scratch = BlockScratch(arena, kFloat, shape);
       return alone;

@@ -25,7 +25,7 @@ template <typename Layer, typename... Options>
 Built<Alone<Layer>> build(TestRank& rank, const Options&... options) {
   return Built<Alone<Layer>>(*rank.context.device, [&](Arena& arena) {
     auto alone = std::make_unique<Alone<Layer>>(rank.context.layout, options...);
-    alone->store.allocate(arena, rank.context.precision, 0);
+    alone->store.allocate(arena, rank.context.precision, {});
     return alone;
   });
 }
@@ -226,7 +226,7 @@ TEST(RowParallelLinear, ItsBiasGradientUnderSequenceParallelismIsSummedOverToken
     pass.compute().synchronize();
     EXPECT_EQ(values_of(bias.main_grad), (std::vector<double>{4, 4}));
     rank.context.tensor_parallel
-        ->all_reduce(built->store.replicated_vectors().main_grad, {.after = rank.context.compute})
+        ->all_reduce(replicated_gradients(built->store), {.after = rank.context.compute})
         .wait_host();
     EXPECT_EQ(values_of(bias.main_grad), (std::vector<double>{8, 8}));
   });

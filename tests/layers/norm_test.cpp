@@ -27,7 +27,7 @@ TEST(Norm, ItsWeightGradientUnderSequenceParallelismIsSummedOverTokenShards) {
                                 .partial_gradient = true};
     const Built<NormAlone> built(device, [&](Arena& arena) {
       auto alone = std::make_unique<NormAlone>(rank.context.layout, options);
-      alone->store.allocate(arena, kFloat, 0);
+      alone->store.allocate(arena, kFloat, {});
       alone->context = alone->norm.make_context(arena, kFloat, 4);
       return alone;
     });
@@ -44,7 +44,7 @@ TEST(Norm, ItsWeightGradientUnderSequenceParallelismIsSummedOverTokenShards) {
     EXPECT_EQ(values_of(*y), (std::vector<double>{1, 1, 1, 1}));
     EXPECT_EQ(get(weight.main_grad, 0), world.rank() == 0 ? 10.0 : 26.0);
     rank.context.tensor_parallel
-        ->all_reduce(built->store.replicated_vectors().main_grad, {.after = rank.context.compute})
+        ->all_reduce(replicated_gradients(built->store), {.after = rank.context.compute})
         .wait_host();
     EXPECT_EQ(get(weight.main_grad, 0), 36.0);
   });

@@ -20,7 +20,7 @@ Built<ParameterStore> one_of_each(TestRank& rank) {
     store->add({.name = "fc1.weight", .shape = {2, 1}, .cut_dimension = 0, .block = "b"});
     store->add({.name = "fc1.bias", .shape = {2}, .cut_dimension = 0});
     store->add({.name = "norm.weight", .shape = {9}, .init_value = 1.0});
-    store->allocate(arena, rank.context.precision, 1);
+    store->allocate(arena, rank.context.precision, {.moments = 1});
     return store;
   });
 }

@@ -22,12 +22,12 @@ class OptimizerTest : public ::testing::Test {
       store->add({.name = "fc1.weight", .shape = {1, 1}, .block = "b"});
       store->add({.name = "fc1.bias", .shape = {1}});
       store->add({.name = "norm.weight", .shape = {1}, .init_value = 1.0});
-      store->allocate(arena, precision, optimizer_moments(options));
+      store->allocate(arena, precision, {.moments = optimizer_moments(options)});
       return store;
     });
   }
   const Parameter& at(const char* name) const { return (*built_)->find(name); }
-  double master(const char* name) const { return get(at(name).master.flat(), 0); }
+  double master(const char* name) const { return get(at(name).shards.front().master, 0); }
   double weight(const char* name) const { return get(at(name).weight.flat(), 0); }
   void set(const char* name, double value) {
     set_values(at(name), [value](std::int64_t) { return value; });

@@ -32,11 +32,11 @@ class Model {
                    store->add({.name = block + ".fc2.weight", .shape = {3, 2}, .block = block});
                  }
                  store->add({.name = "bias", .shape = {5}});
-                 store->allocate(arena, rank.context.precision, 0);
+                 store->allocate(arena, rank.context.precision, {});
                  return store;
                }),
         ones_(rank.context, DType::kF32, {16}, 1.0),
-        reducer_(*store_, *rank.context.data_parallel, *rank.context.compute) {}
+        reducer_(rank.context, *store_) {}
 
   const ParameterStore& store() const { return *store_; }
   GradientReducer& reducer() { return reducer_; }
@@ -267,7 +267,7 @@ double least_squares(TestRank& rank, const std::vector<double>& x,
   };
   const Built<Regression> model(*rank.context.device, [&](Arena& arena) {
     auto regression = std::make_unique<Regression>(rank.context.layout);
-    regression->store.allocate(arena, kFloat, 0);
+    regression->store.allocate(arena, kFloat, {});
     return regression;
   });
   const Parameter& weight = model->store.find("w.weight");
@@ -275,7 +275,7 @@ double least_squares(TestRank& rank, const std::vector<double>& x,
   const std::int64_t rows = std::ssize(x);
   const HostTensor input(DType::kF32, {rows, 1}, x), expected(DType::kF32, {rows, 1}, target);
   const HostTensor y(DType::kF32, {rows, 1}), loss(DType::kF64, {1});
-  GradientReducer reducer(model->store, *rank.context.data_parallel, *rank.context.compute);
+  GradientReducer reducer(rank.context, model->store);
   const Pass pass{.rank = &rank.context, .rows = rows, .reducer = &reducer};
   std::optional<GradientReducer::NoSync> no_sync;
   if (!reduce) {

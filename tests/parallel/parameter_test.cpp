@@ -1,12 +1,14 @@
 // How parameters are cut, padded, laid out in memory and drawn.
-#include "parallel/parameter.h"
-
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <numeric>
+#include <set>
 
+#include "parallel/parameter_store.h"
 #include "tests/support/network_fixture.h"
 
 namespace tandem::test {
@@ -129,7 +131,7 @@ Built<ParameterStore> initial(Device& device, const NetworkOptions& options, con
   Built<ParameterStore> store(device, [&](Arena& arena) {
     auto made = std::make_unique<ParameterStore>(layout);
     const Network network(*made, options);  // only adds its parameters
-    made->allocate(arena, precision, 2);
+    made->allocate(arena, precision, {.moments = 2});
     return made;
   });
   const auto stream = device.make_stream("init");
@@ -138,12 +140,12 @@ Built<ParameterStore> initial(Device& device, const NetworkOptions& options, con
 }
 
 Tensors gathered_weights(const NetworkOptions& options, int tp, const Precision& precision,
-                         int threads, Tensor Parameter::*what = &Parameter::weight) {
+                         int threads) {
   const auto device = precision.main == DType::kF64 ? make_reference_device(1) : make_cpu_device(1);
   Gatherer gatherer;
   for (int rank = 0; rank < tp; ++rank) {
     gatherer.add(*initial(*device, options, {.tp = tp, .dp = 1, .rank = rank}, precision, threads),
-                 what);
+                 &Parameter::weight);
   }
   return gatherer.take();
 }
@@ -162,9 +164,13 @@ TEST(InitialWeights, AreTheSameBitsForEveryLayoutAndThreadCount) {
 
 TEST(InitialWeights, AreTheSameMastersForEveryPrecision) {
   const NetworkOptions options = options_of(10);
-  const Tensors masters = gathered_weights(options, 2, kFloat, 1, &Parameter::master);
-  EXPECT_EQ(gathered_weights(options, 2, kBFloat, 1, &Parameter::master), masters);
-  EXPECT_EQ(gathered_weights(options, 1, kDouble, 1, &Parameter::master), masters);
+  const Tensors masters = gathered_weights(options, 2, kFloat, 1);
+  EXPECT_EQ(gathered_weights(options, 1, kDouble, 1), masters);
+  const auto device = make_cpu_device(1);
+  const auto bf16 = initial(*device, options, {}, kBFloat, 1);
+  for (const Parameter& parameter : bf16->parameters()) {
+    EXPECT_EQ(values_of(parameter.shards.front().master), masters.at(parameter.name()));
+  }
   const Tensors stored = gathered_weights(options, 2, kBFloat, 1);
   for (const auto& [name, values] : masters) {
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -224,8 +230,9 @@ TEST(InitialWeights, DataRanksAreCopies) {
   const NetworkOptions options = options_of(10);
   const auto first = initial(*device, options, {.tp = 2, .dp = 2, .rank = 1}, kFloat, 1);
   const auto second = initial(*device, options, {.tp = 2, .dp = 2, .rank = 3}, kFloat, 1);
-  for (const auto range : {&ParameterStore::matrices, &ParameterStore::vectors}) {
-    const Tensor a = ((*first).*range)().weight, b = ((*second).*range)().weight;
+  ASSERT_EQ(first->buckets().size(), second->buckets().size());
+  for (std::size_t i = 0; i < first->buckets().size(); ++i) {
+    const Tensor a = first->buckets()[i].weight, b = second->buckets()[i].weight;
     EXPECT_EQ(std::memcmp(a.data, b.data, a.bytes()), 0);
   }
 }
@@ -252,19 +259,18 @@ TEST(ParameterStore, VectorsFollowMatricesReplicatedOnesFirst) {
   const auto inside = [](const Tensor& part, const Tensor& whole) {
     return part.data >= whole.data && part.data + part.bytes() <= whole.data + whole.bytes();
   };
+  ASSERT_EQ(store->owned().size(), 3u);
   for (const Parameter& parameter : store->parameters()) {
-    EXPECT_EQ(inside(parameter.weight, store->matrices().weight), parameter.is_matrix())
-        << parameter.name();
-    EXPECT_EQ(inside(parameter.main_grad, store->replicated_vectors().main_grad),
-              !parameter.is_matrix() && !parameter.is_cut())
-        << parameter.name();
-    EXPECT_EQ(inside(parameter.main_grad, store->cut_vectors().main_grad),
-              !parameter.is_matrix() && parameter.is_cut())
-        << parameter.name();
+    for (const OwnedRange& owned : store->owned()) {
+      EXPECT_EQ(inside(parameter.main_grad, owned.range.main_grad),
+                owned.matrices == parameter.is_matrix() &&
+                    owned.replicated == (!parameter.is_matrix() && !parameter.is_cut()))
+          << parameter.name();
+    }
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(parameter.weight.data) % 64, 0u) << parameter.name();
   }
   // What is used last comes first: backward completes it first.
-  EXPECT_EQ(store->find("head.weight").main_grad.data, store->matrices().main_grad.data);
+  EXPECT_EQ(store->find("head.weight").main_grad.data, store->buckets().front().main_grad.data);
 }
 
 // Sizes that are multiples of a place's 32 elements lie close together, others are rounded up.
@@ -275,9 +281,9 @@ TEST(ParameterStore, HasNoMoreGapsThanPlacesNeed) {
   store.add({.name = "c", .shape = {32}});
   store.add({.name = "d", .shape = {1}});
   Arena measured;
-  store.allocate(measured, kFloat, 0);
-  EXPECT_EQ(store.matrices().weight.numel(), 32 + 64);
-  EXPECT_EQ(store.vectors().weight.numel(), 32 + 32);
+  store.allocate(measured, kFloat, {});
+  EXPECT_EQ(store.owned()[0].range.weight.numel(), 32 + 64);
+  EXPECT_EQ(store.owned()[1].range.weight.numel(), 32 + 32);
   EXPECT_EQ(measured.total(), 4u * (96 + 64) * 2);
 }
 
@@ -286,18 +292,100 @@ TEST(ParameterStore, RefusesWhatComesTooLate) {
   const auto store = initial(*device, options_of(10), {}, kFloat, 1);
   EXPECT_THROW(store->add({.name = "late", .shape = {1}}), InternalError);
   Arena arena;
-  EXPECT_THROW(store->allocate(arena, kFloat, 0), InternalError);
+  EXPECT_THROW(store->allocate(arena, kFloat, {}), InternalError);
   EXPECT_THROW(store->find("nothing"), InternalError);
+}
+
+/// The store of one data rank, with masters of their own type and two moments.
+std::unique_ptr<ParameterStore> measured_store(Arena& arena, const Layout& layout,
+                                               const StoreOptions& options) {
+  auto store = std::make_unique<ParameterStore>(layout);
+  store->add({.name = "embed", .shape = {2, 10, 3}, .cut_dimension = 1, .block = "embed"});
+  store->add({.name = "w", .shape = {70, 9}, .cut_dimension = 0, .parts = 2, .block = "w"});
+  store->add({.name = "norm", .shape = {9}});
+  store->add({.name = "b", .shape = {70}, .cut_dimension = 0, .parts = 2});
+  store->allocate(arena, kBFloat, options);
+  return store;
+}
+
+// Whatever the buckets, over the data ranks every element has one owner, and all own as much.
+TEST(ShardedStore, EveryElementHasOneOwner) {
+  for (const int tp : {1, 2}) {
+    for (const int dp : {1, 2, 3, 4, 8}) {
+      for (const std::int64_t bucket : {1, 100, 1 << 20}) {
+        std::map<std::string, std::vector<int>> owners;
+        std::set<std::size_t> optimizer_bytes;
+        for (int rank = 0; rank < dp; ++rank) {
+          Arena arena;
+          const auto store =
+              measured_store(arena, {.tp = tp, .dp = dp, .rank = rank * tp},
+                             {.moments = 2, .sharded = true, .bucket_elements = bucket});
+          optimizer_bytes.insert(arena.bytes(MemoryCategory::kOptimizer));
+          for (const Parameter& parameter : store->parameters()) {
+            auto& count = owners[parameter.name()];
+            count.resize(static_cast<std::size_t>(parameter.local_shape().numel()), 0);
+            for (const ParameterShard& shard : parameter.shards) {
+              EXPECT_EQ(shard.exp_avg_sq.numel(), shard.master.numel());
+              for (std::int64_t i = shard.start; i < shard.stop(); ++i) {
+                ++count.at(static_cast<std::size_t>(i));
+              }
+            }
+          }
+        }
+        EXPECT_EQ(optimizer_bytes.size(), 1u);
+        for (const auto& [name, count] : owners) {
+          EXPECT_THAT(count, testing::Each(1)) << name << " tp " << tp << " dp " << dp;
+        }
+      }
+    }
+  }
+}
+
+// Two bytes of weight and four of gradient on every rank, twelve of master and moments over all.
+TEST(ShardedStore, TakesSixBytesAParameterAndTwelveOverTheDataRanks) {
+  for (const int dp : {1, 2, 4, 8}) {
+    Arena arena;
+    ParameterStore store(Layout{.tp = 1, .dp = dp, .rank = dp - 1});
+    store.add({.name = "w", .shape = {1024, 64}, .block = "w"});
+    store.allocate(arena, kBFloat, {.moments = 2, .sharded = true});
+    EXPECT_EQ(arena.total(),
+              1024u * 64u * (6u * static_cast<unsigned>(dp) + 12u) / static_cast<unsigned>(dp));
+  }
+}
+
+TEST(ShardedStore, ARankMayOwnPaddingOnly) {
+  Arena arena;
+  ParameterStore store(Layout{.tp = 1, .dp = 4, .rank = 3});
+  store.add({.name = "w", .shape = {2, 3}, .block = "w"});
+  store.allocate(arena, kBFloat, {.moments = 2, .sharded = true});
+  EXPECT_TRUE(store.find("w").shards.empty());
+  EXPECT_EQ(store.owned().front().range.master.numel(), 32);
+}
+
+TEST(ParameterStore, ALargeBlockIsSeveralBuckets) {
+  Arena arena;
+  const auto store = measured_store(arena, {}, {.bucket_elements = 256});
+  std::vector<std::string> names;
+  for (const GradientBucket& bucket : store->buckets()) {
+    names.push_back(bucket.name);
+    EXPECT_LE(bucket.main_grad.numel(), 256);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"w (1 of 3)", "w (2 of 3)", "w (3 of 3)", "embed",
+                                             "vectors"}));
+  EXPECT_EQ(store->find("w").first_bucket(), 0u);
+  EXPECT_EQ(store->find("w").last_bucket(), 2u);
 }
 
 TEST(ParameterStore, MastersAreTheWeightsWhereTheTypesAgree) {
   const auto device = make_cpu_device(1);
   const auto fp32 = initial(*device, options_of(10), {}, kFloat, 1);
-  EXPECT_EQ(fp32->matrices().master.data, fp32->matrices().weight.data);
+  const ParameterRange& same = fp32->owned()[0].range;
+  EXPECT_EQ(same.master.data, same.weight.data);
   const auto bf16 = initial(*device, options_of(10), {}, kBFloat, 1);
-  EXPECT_NE(bf16->matrices().master.data, bf16->matrices().weight.data);
-  EXPECT_EQ(bf16->matrices().master.dtype, DType::kF32);
-  EXPECT_EQ(bf16->matrices().weight.dtype, DType::kBF16);
+  const ParameterRange& own = bf16->owned()[0].range;
+  EXPECT_NE(own.master.data, own.weight.data);
+  EXPECT_EQ(own.master.dtype, DType::kF32);
+  EXPECT_EQ(own.weight.dtype, DType::kBF16);
 }
 
 }  // namespace

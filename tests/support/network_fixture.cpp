@@ -128,26 +128,30 @@ TestRank::~TestRank() {
   }
 }
 
+Tensor replicated_gradients(const ParameterStore& store) {
+  const auto& owned = store.owned();
+  return std::find_if(owned.begin(), owned.end(), [](const OwnedRange& o) { return o.replicated; })
+      ->range.main_grad;
+}
+
 void set_values(const Parameter& parameter, const std::function<double(std::int64_t)>& value) {
   parameter.for_each_run([&](std::int64_t local, std::int64_t global, std::int64_t length) {
     for (std::int64_t i = 0; i < length; ++i) {
       put(parameter.weight, local + i, value(global + i));
-      put(parameter.master, local + i, value(global + i));
+      put(parameter.shards.front().master, local + i, value(global + i));
     }
   });
 }
 
 void set_values(const RankContext& rank, const Parameter& parameter,
                 const std::function<double(std::int64_t)>& value) {
-  for (const Tensor& tensor : {parameter.weight, parameter.master}) {
-    const HostTensor values = fetch(rank, tensor);
-    parameter.for_each_run([&](std::int64_t local, std::int64_t global, std::int64_t length) {
-      for (std::int64_t i = 0; i < length; ++i) {
-        put(*values, local + i, value(global + i));
-      }
-    });
-    send(rank, values, tensor);
-  }
+  std::vector<double> values(static_cast<std::size_t>(parameter.local_shape().numel()), 0.0);
+  parameter.for_each_run([&](std::int64_t local, std::int64_t global, std::int64_t length) {
+    for (std::int64_t i = 0; i < length; ++i) {
+      values[static_cast<std::size_t>(local + i)] = value(global + i);
+    }
+  });
+  set_master(*rank.device, *rank.compute, parameter, std::span<const double>(values));
 }
 
 Rows make_rows(const NetworkOptions& options, std::int64_t first_key, std::int64_t rows,
@@ -193,7 +197,7 @@ NetworkRun::NetworkRun(TestRank& rank, const NetworkOptions& options, double dro
       dropout_(dropout),
       built_(*rank_->device, [&](Arena& arena) {
         auto parts = std::make_unique<Parts>(rank_->layout, options);
-        parts->store.allocate(arena, rank_->precision, 0);
+        parts->store.allocate(arena, rank_->precision, {});
         parts->network.allocate(arena, rank_->precision, rank_->layout);
         return parts;
       }) {
@@ -217,7 +221,7 @@ double NetworkRun::step(const std::vector<Rows>& micro_batches, double scale) {
   const double loss = run(micro_batches, scale);
   if (options_.sequence_parallel) {
     rank_->tensor_parallel
-        ->all_reduce(store().replicated_vectors().main_grad,
+        ->all_reduce(replicated_gradients(store()),
                      {.after = rank_->compute, .label = "sequence-parallel gradients"})
         .wait(*rank_->compute);
     rank_->compute->synchronize();

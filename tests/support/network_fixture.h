@@ -99,8 +99,11 @@ struct Built {
   std::unique_ptr<T> value;
 };
 
-/// Sets weight and master to value(global index); padding stays as it is. Without a rank: where
-/// they are host memory.
+/// Main gradients of the vectors that are the same on all tensor-parallel ranks.
+Tensor replicated_gradients(const ParameterStore& store);
+
+/// Sets weight and master to value(global index), and padding to 0. Without a rank: where they are
+/// host memory, and padding stays as it is.
 void set_values(const Parameter& parameter, const std::function<double(std::int64_t)>& value);
 void set_values(const RankContext& rank, const Parameter& parameter,
                 const std::function<double(std::int64_t)>& value);

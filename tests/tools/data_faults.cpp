@@ -43,7 +43,7 @@ Fault weight_fault(const std::string& name, const std::vector<std::string>& name
 
 /// What every rank of the tensor-parallel group holds of a parameter.
 std::vector<double> all_shards(RankContext& rank, const Parameter& parameter) {
-  std::vector<double> own = verify::read_tensor(rank, parameter.master);
+  std::vector<double> own = verify::read_tensor(rank, parameter.shards.front().master);
   std::vector<double> all(own.size() * static_cast<std::size_t>(rank.layout.tp));
   rank.tensor_parallel
       ->all_gather(Tensor::of<double>(own, {std::ssize(own)}),
@@ -56,7 +56,7 @@ std::vector<double> all_shards(RankContext& rank, const Parameter& parameter) {
 void take_shard(RankContext& rank, TrainState& state, const std::string& name, int from) {
   const Parameter& parameter = state.store.find(name);
   const std::vector<double> all = all_shards(rank, parameter);
-  const auto size = static_cast<std::ptrdiff_t>(parameter.master.numel());
+  const auto size = static_cast<std::ptrdiff_t>(parameter.local_shape().numel());
   set_kept(rank, parameter, Kept::kMaster,
            {all.begin() + from * size, all.begin() + (from + 1) * size});
 }
@@ -133,13 +133,15 @@ std::vector<Fault> data_faults() {
                    {"initial layers.1.norm.weight", "same on every rank"},
                    [](RankContext& rank, TrainState& state) {
                      const Parameter& parameter = state.store.find("layers.1.norm.weight");
-                     parameter.master.as<float>()[3] += rank.layout.tp_rank() == 1 ? 1e-3f : 0.0f;
+                     parameter.shards.front().master.as<float>()[3] +=
+                         rank.layout.tp_rank() == 1 ? 1e-3f : 0.0f;
                    }),
       weight_fault("weights that differ by data rank",
                    {"initial layers.0.fc2.weight", "same on every rank"},
                    [](RankContext& rank, TrainState& state) {
                      const Parameter& parameter = state.store.find("layers.0.fc2.weight");
-                     parameter.master.as<float>()[3] += rank.layout.dp_rank() == 1 ? 1e-3f : 0.0f;
+                     parameter.shards.front().master.as<float>()[3] +=
+                         rank.layout.dp_rank() == 1 ? 1e-3f : 0.0f;
                    })};
   faults.push_back({.name = "data ranks with the same samples",
                     .config = fault_config(),

@@ -59,6 +59,11 @@ void adamw_eps_inside(const AdamW& a) {
   }
 }
 
+/// Matrices come first, then what is replicated.
+bool is_matrices(const StateOf& state, const Tensor& gradients) {
+  return gradients.data == state()->store.owned().front().range.main_grad.data;
+}
+
 }  // namespace
 
 std::vector<Fault> update_faults() {
@@ -129,8 +134,8 @@ std::vector<Fault> update_faults() {
          FaultyKernels kernels;
          kernels.sum_of_squares = [=](Device& real, Stream& stream, const SumOfSquares& args) {
            real.sum_of_squares(stream, args);
-           if (layout.tp_rank() != 0 && args.write == Write::kOverwrite) {
-             real.sum_of_squares(stream, {.x = state()->store.replicated_vectors().main_grad,
+           if (layout.tp_rank() != 0 && is_matrices(state, args.x)) {
+             real.sum_of_squares(stream, {.x = state()->store.owned()[1].range.main_grad,
                                           .out = args.out,
                                           .write = Write::kAccumulate});
            }
@@ -140,11 +145,11 @@ std::vector<Fault> update_faults() {
   faults.push_back({.name = "vectors left out of the norm",
                     .config = fault_config(),
                     .named = {"global norm"},
-                    .kernels = [](const Layout&, const StateOf&) {
+                    .kernels = [](const Layout&, const StateOf& state) {
                       FaultyKernels kernels;
-                      kernels.sum_of_squares = [](Device& real, Stream& stream,
-                                                  const SumOfSquares& args) {
-                        if (args.write == Write::kOverwrite) {
+                      kernels.sum_of_squares = [=](Device& real, Stream& stream,
+                                                   const SumOfSquares& args) {
+                        if (is_matrices(state, args.x)) {
                           real.sum_of_squares(stream, args);
                         }
                       };

@@ -171,7 +171,6 @@ TEST(Config, WrongTypesAreRefused) {
 TEST(Config, WhatIsNotAvailableIsRefusedInWords) {
   const BadValue cases[] = {
       {"precision", "fp16"},
-      {"parallel.zero", "1"},
       {"profile.trace", "true"},
   };
   for (const auto& [key, value] : cases) {
@@ -391,7 +390,8 @@ TEST(ConfigData, NothingHeldOutMeansNoEvaluation) {
 /// Every key with a value that is not its default.
 constexpr const char* kAllChanged =
     "name: \"a: b\"\nseed: 7\ndevice: cpu\nprecision: bf16\nthreads: 2\n"
-    "parallel: {tp: 2, dp: 3, sequence_parallel: true, comm: mpi, timeout_s: 0.1}\n"
+    "parallel: {tp: 2, dp: 3, sequence_parallel: true, zero: 1, bucket_mb: 3,\n"
+    "  grad_dtype: bf16, comm: mpi, timeout_s: 0.1}\n"
     "model: {kind: mlp_lm, vocab_size: 300, context: 3, hidden: 12, ffn: 20, layers: 2,\n"
     "  activation: relu, norm: rmsnorm, norm_eps: 1.1e-7, bias: false, dropout: "
     "0.3333333333333333}\n"
@@ -418,8 +418,7 @@ TEST(ConfigText, ReadsBackToTheSameConfig) {
 
 TEST(ConfigText, NoValueOfTheChangedConfigIsADefault) {
   // Keys with one legal value so far, or whose other values exclude keys.
-  const std::vector<std::string> fixed = {"parallel.zero", "model.kind", "data.format",
-                                          "profile.trace"};
+  const std::vector<std::string> fixed = {"model.kind", "data.format", "profile.trace"};
   const std::string written = to_yaml(parse(kAllChanged));
   const std::string defaults = to_yaml(parse(""));
   std::size_t same = 0;

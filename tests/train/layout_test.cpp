@@ -123,6 +123,100 @@ TEST(Layout, TheBareStackHoldsToo) {
   }
 }
 
+/// ZeRO-1 under a layout.
+Config sharded(Config config) {
+  config.parallel.zero = 1;
+  return config;
+}
+
+// Sums over the data ranks are made in the same order and the update is per element: bit by bit,
+// but for the factor of clipping, whose norm is summed in other parts.
+TEST(Zero, HasTheBitsOfTheSameLayoutWithout) {
+  for (const PrecisionChoice precision : {PrecisionChoice::kFp32, PrecisionChoice::kBf16}) {
+    for (const Case& c :
+         {Case{1, 2, 1}, Case{1, 4, 2}, Case{2, 2, 2}, Case{2, 2, 1, true}, Case{1, 3, 1}}) {
+      SCOPED_TRACE(text(c));
+      Config base = small_config();
+      base.precision = precision;
+      base.model.vocab_size = 49;  // padded under tp, and no shard boundary falls between tensors
+      base.train.global_batch = c.dp == 3 ? 6 : 8;
+      base.train.clip_grad_norm = 0.0;
+      base = with_layout(base, c.tp, c.dp, c.accumulation);
+      base.parallel.sequence_parallel = c.sequence_parallel;
+      const Training whole = train(base, {.steps = 4});
+      const Training parts = train(sharded(base), {.steps = 4});
+      EXPECT_EQ(parts.initial, whole.initial);
+      EXPECT_EQ(parts.gradients, whole.gradients);
+      EXPECT_EQ(parts.weights, whole.weights);
+      for (std::size_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(parts.steps[i].loss, whole.steps[i].loss);
+        EXPECT_NEAR(parts.steps[i].grad_norm / whole.steps[i].grad_norm, 1.0, 1e-12);
+      }
+    }
+  }
+}
+
+// Nobody waits for the gathered weights but the layers: a forward that does not computes with old
+// ones.
+TEST(Zero, HoldsOnADeviceWithAsynchronousStreams) {
+  const Training one = run({1, 1, 1}, grid_config(), 20, one_thread_cpu);
+  for (const Case& c : {Case{1, 2, 2}, Case{2, 2, 1}, Case{1, 4, 1}, Case{2, 4, 1, true}}) {
+    SCOPED_TRACE(text(c));
+    Config config = sharded(with_layout(grid_config(), c.tp, c.dp, c.accumulation));
+    config.parallel.sequence_parallel = c.sequence_parallel;
+    const Training layout =
+        train(config, {.steps = 20,
+                       .evaluate = true,
+                       .make_device = [] { return testing::make_deferred_device(1, 11); },
+                       .observe = false});
+    for (std::size_t i = 0; i < 20; ++i) {
+      EXPECT_NEAR(layout.steps[i].loss / one.steps[i].loss, 1.0, i == 0 ? 1e-6 : 1e-4);
+    }
+  }
+}
+
+TEST(Zero, ReducesAndGathersEachBucketOnce) {
+  const std::uint64_t buckets = 1 /* head */ + 2 /* blocks */ + 1 /* embedding */ + 1 /* vectors */;
+  for (const std::int64_t accumulation : {1, 4}) {
+    const Training training =
+        train(sharded(with_layout(small_config(), 1, 2, accumulation)), {.steps = 2});
+    EXPECT_EQ(training.collectives, std::vector<std::uint64_t>(2, 2 * buckets + 2));
+  }
+}
+
+// B31: a bucket is split, or holds a whole block, and every bit is the same.
+TEST(Buckets, TheirSizeChangesNoBit) {
+  Config config = with_layout(small_config(), 2, 2, 2);
+  config.model.hidden = 256;
+  config.model.context = 64;  // an embedding of several MiB
+  for (const int zero : {0, 1}) {
+    config.parallel.zero = zero;
+    config.parallel.bucket_mb = 256;
+    const Training whole = train(config, {.steps = 2});
+    config.parallel.bucket_mb = 1;
+    const Training parts = train(config, {.steps = 2});
+    EXPECT_GT(parts.collectives[0], whole.collectives[0]);
+    EXPECT_EQ(parts.gradients, whole.gradients);
+    if (zero == 0) {
+      EXPECT_EQ(parts.weights, whole.weights);
+    }
+  }
+}
+
+TEST(Wire, GradientsAreRoundedOnceOnTheirWay) {
+  Config config = with_layout(small_config(), 2, 2, 2);
+  const Training exact = train(config, {.steps = 1});
+  config.parallel.grad_dtype = GradientType::kBf16;
+  for (const int zero : {0, 1}) {
+    config.parallel.zero = zero;
+    const Training rounded = train(config, {.steps = 1});
+    // Each of two summands and their sum: half a unit of 2^-8 each at most.
+    const double difference = worst_difference(rounded.gradients, exact.gradients);
+    EXPECT_GT(difference, 1e-4);
+    EXPECT_LT(difference, 3 * 0.5 / 256);
+  }
+}
+
 TEST(Layout, BFloat16StaysWithinItsRounding) {
   Config base = small_config();
   base.precision = PrecisionChoice::kBf16;

@@ -35,24 +35,27 @@ std::uint64_t bits(double value) { return std::bit_cast<std::uint64_t>(value); }
 /// What the ranks hand in, under one lock.
 class Gathering {
  public:
-  /// Places a rank's part of a parameter; the same element from another rank must have its bits.
-  void add(const std::string& what, const Parameter& parameter, const std::vector<double>& local,
-           WholeTensors& into) {
+  /// Places elements from `start` of a rank's part of a parameter; the same element from another
+  /// rank must have its bits.
+  void add(const std::string& what, const Parameter& parameter, std::int64_t start,
+           const std::vector<double>& elements, WholeTensors& into) {
     const std::lock_guard lock(mutex_);
     auto& whole = into[parameter.name()];
     whole.resize(static_cast<std::size_t>(parameter.spec().shape.numel()), std::nan(""));
-    parameter.for_each_run([&](std::int64_t from, std::int64_t to, std::int64_t length) {
-      for (std::int64_t i = 0; i < length; ++i) {
-        double& element = whole[static_cast<std::size_t>(to + i)];
-        const double value = local[static_cast<std::size_t>(from + i)];
-        if (std::isnan(element)) {
-          element = value;
-        } else {
-          ASSERT_EQ(element, value)
-              << what << " of " << parameter.name() << " differs between ranks";
-        }
-      }
-    });
+    parameter.for_each_run_in(start, start + std::ssize(elements),
+                              [&](std::int64_t from, std::int64_t to, std::int64_t length) {
+                                for (std::int64_t i = 0; i < length; ++i) {
+                                  double& element = whole[static_cast<std::size_t>(to + i)];
+                                  const double value =
+                                      elements[static_cast<std::size_t>(from - start + i)];
+                                  if (std::isnan(element)) {
+                                    element = value;
+                                  } else {
+                                    ASSERT_EQ(element, value) << what << " of " << parameter.name()
+                                                              << " differs between ranks";
+                                  }
+                                }
+                              });
   }
 
   std::mutex& mutex() { return mutex_; }
@@ -66,9 +69,12 @@ enum class What { kWeights, kGradients };
 void gather(RankContext& rank, const TrainState& state, What what, Gathering& gathering,
             WholeTensors& into) {
   for (const Parameter& parameter : state.store.parameters()) {
-    gathering.add(what == What::kWeights ? "weight" : "gradient", parameter,
-                  on_host(rank, what == What::kWeights ? parameter.master : parameter.main_grad),
-                  into);
+    for (const ParameterShard& shard : parameter.shards) {
+      const Tensor gradient =
+          parameter.main_grad.flat().slice(0, shard.start, shard.stop() - shard.start);
+      gathering.add(what == What::kWeights ? "weight" : "gradient", parameter, shard.start,
+                    on_host(rank, what == What::kWeights ? shard.master : gradient), into);
+    }
   }
 }
 
@@ -205,6 +211,7 @@ static void train_as_rank(World& world, const Config& config, const TrainingOpti
       expect_same(result, training.steps[static_cast<std::size_t>(i)]);
     }
     if (options.observe) {
+      trainer.finish_weights();
       expect_same_replicas(rank, state, *data, *all);
     }
     if (options.after_step) {

@@ -12,17 +12,27 @@ namespace tandem::verify {
 
 namespace {
 
+/// Masters, or the main gradients of the same elements.
+enum class What { kMasters, kGradients };
+
 /// Adds up over all ranks what each owns: every element comes from exactly one rank, so nothing is
 /// rounded. Kept by rank 0 alone.
-std::vector<double> gather(RankContext& rank, const Parameter& parameter, const Tensor& local) {
+std::vector<double> gather(RankContext& rank, const ParameterStore& store,
+                           const Parameter& parameter, What what) {
   std::vector<double> whole(static_cast<std::size_t>(parameter.spec().shape.numel()), 0.0);
-  const bool owner =
-      rank.layout.dp_rank() == 0 && (parameter.is_cut() || rank.layout.tp_rank() == 0);
-  const std::vector<double> part = read_tensor(rank, local);
-  if (owner) {
-    parameter.for_each_run([&](std::int64_t from, std::int64_t to, std::int64_t length) {
-      std::copy_n(part.begin() + from, length, whole.begin() + to);
-    });
+  const bool owner = (store.options().sharded || rank.layout.dp_rank() == 0) &&
+                     (parameter.is_cut() || rank.layout.tp_rank() == 0);
+  for (const ParameterShard& shard : parameter.shards) {
+    const std::vector<double> part = read_tensor(
+        rank, what == What::kMasters
+                  ? shard.master
+                  : parameter.main_grad.flat().slice(0, shard.start, shard.stop() - shard.start));
+    if (owner) {
+      parameter.for_each_run_in(
+          shard.start, shard.stop(), [&](std::int64_t from, std::int64_t to, std::int64_t length) {
+            std::copy_n(part.begin() + (from - shard.start), length, whole.begin() + to);
+          });
+    }
   }
   rank.control
       ->all_reduce(Tensor::of<double>(whole, {std::ssize(whole)}), {.label = "verify gather"})
@@ -30,10 +40,10 @@ std::vector<double> gather(RankContext& rank, const Parameter& parameter, const 
   return rank.layout.rank == 0 ? whole : std::vector<double>();
 }
 
-WholeTensors gather_all(RankContext& rank, const TrainState& state, Tensor Parameter::*what) {
+WholeTensors gather_all(RankContext& rank, const TrainState& state, What what) {
   WholeTensors whole;
   for (const Parameter& parameter : state.store.parameters()) {
-    whole[parameter.name()] = gather(rank, parameter, parameter.*what);
+    whole[parameter.name()] = gather(rank, state.store, parameter, what);
   }
   return whole;
 }
@@ -138,22 +148,23 @@ Outcome run_layout(World& world, const Config& config, const RunPlan& plan,
   for (const Parameter& parameter : state.store.parameters()) {
     outcome.parameters.push_back(parameter.spec());
   }
-  outcome.initial = gather_all(rank, state, &Parameter::master);
+  outcome.initial = gather_all(rank, state, What::kMasters);
   outcome.unequal_initial = unequal_copies(rank, state);
   for (int i = 0; i < plan.steps; ++i) {
     const StepResult step = trainer.step();
+    trainer.finish_weights();
     outcome.losses.push_back(step.loss);
     outcome.grad_norms.push_back(step.grad_norm);
     outcome.tokens.push_back(static_cast<double>(step.tokens));
     if (i == 0) {
-      outcome.gradients = gather_all(rank, state, &Parameter::main_grad);
+      outcome.gradients = gather_all(rank, state, What::kGradients);
       probe.gather(rank, outcome);
       if (plan.steps > 1) {
-        outcome.first_weights = gather_all(rank, state, &Parameter::master);
+        outcome.first_weights = gather_all(rank, state, What::kMasters);
       }
     }
   }
-  outcome.weights = gather_all(rank, state, &Parameter::master);
+  outcome.weights = gather_all(rank, state, What::kMasters);
   outcome.unequal_copies = unequal_copies(rank, state);
   return outcome;
 }

@@ -165,7 +165,7 @@ Outcome run_variant(const Config& config, int index, const RunPlan& plan,
       plan.prepare(rank, state);
     }
     for (const Parameter& parameter : state.store.parameters()) {
-      std::vector<double> values = read_tensor(rank, parameter.master);
+      std::vector<double> values = read_tensor(rank, parameter.shards.front().master);
       move_units(parameter.name(), values, shape, order, Direction::kPermute);
       set_kept(rank, parameter, Kept::kMaster, values);
     }

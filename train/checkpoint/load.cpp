@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "train/checkpoint/folder.h"
@@ -28,41 +29,25 @@ std::vector<std::int64_t> sizes_of(const Shape& shape) {
 /// Copies the overlap of a piece with this rank's part of the parameter; returns its elements.
 std::int64_t copy_overlap(const SafetensorsFile& file, const Piece& piece,
                           const Parameter& parameter, std::vector<double>& local) {
-  if (!parameter.is_cut()) {
-    file.read(piece.key, 0, piece.shape.numel(), local.data());
-    return piece.shape.numel();
-  }
-  const int d = piece.dimension;
-  const std::int64_t low = std::max(piece.start, parameter.cut_start());
-  const std::int64_t high = std::min(piece.stop, parameter.cut_start() + parameter.cut_valid());
-  if (low >= high) {
-    return 0;
-  }
-  const std::int64_t inner = piece.inner();
-  const std::int64_t from_rows = (piece.stop - piece.start) * inner;
-  const std::int64_t to_rows = parameter.local_shape()[d] * inner;
-  const std::int64_t to =
-      (piece.part * (parameter.local_shape()[d] / piece.parts) + low - parameter.cut_start()) *
-      inner;
-  const std::int64_t from = (low - piece.start) * inner;
-  const std::int64_t run = (high - low) * inner;
-  // Whole outer rows at once, so that short runs do not become short reads.
-  const std::int64_t step = std::max<std::int64_t>(kChunk / from_rows, 1);
+  std::int64_t copied = 0;
+  // Elements [start, start + chunk.size()) of the piece: short runs do not become short reads.
   std::vector<double> chunk;
-  for (std::int64_t o = 0; o < piece.outer(); o += step) {
-    const std::int64_t count = std::min(step, piece.outer() - o);
-    if (count == 1) {
-      file.read(piece.key, o * from_rows + from, run, local.data() + o * to_rows + to);
-      continue;
-    }
-    chunk.resize(static_cast<std::size_t>(count * from_rows));
-    file.read(piece.key, o * from_rows, count * from_rows, chunk.data());
-    for (std::int64_t i = 0; i < count; ++i) {
-      std::copy_n(chunk.begin() + i * from_rows + from, run,
-                  local.begin() + (o + i) * to_rows + to);
-    }
-  }
-  return piece.outer() * run;
+  std::int64_t start = 0;
+  for_each_common_run(
+      piece, parameter, [&](std::int64_t from, std::int64_t to, std::int64_t length) {
+        copied += length;
+        if (length >= kChunk) {
+          file.read(piece.key, from, length, local.data() + to);
+          return;
+        }
+        if (from < start || from + length > start + std::ssize(chunk)) {
+          start = from;
+          chunk.resize(static_cast<std::size_t>(std::min(kChunk, piece.numel() - start)));
+          file.read(piece.key, start, std::ssize(chunk), chunk.data());
+        }
+        std::copy_n(chunk.begin() + (from - start), length, local.begin() + to);
+      });
+  return copied;
 }
 
 }  // namespace
@@ -94,19 +79,28 @@ void Checkpoint::check_whole() {
   std::map<std::pair<std::string, Kept>, std::int64_t> parts;
   for (auto& [of, pieces] : ranges) {
     const auto& [tensor, kept, part] = of;
-    std::sort(pieces.begin(), pieces.end(),
-              [](const Piece* a, const Piece* b) { return a->start < b->start; });
+    std::sort(pieces.begin(), pieces.end(), [](const Piece* a, const Piece* b) {
+      return std::tie(a->start, a->flat_start) < std::tie(b->start, b->flat_start);
+    });
     const Piece& first = *pieces.front();
     const std::int64_t size = first.dimension < 0 ? 1 : first.shape[first.dimension] / first.parts;
-    std::int64_t covered = 0;
+    std::int64_t covered = 0;       // of the dimension, by whole boxes
+    std::int64_t covered_flat = 0;  // of the box that begins there
     for (const Piece* piece : pieces) {
-      if (piece->start != covered || piece->shape != first.shape ||
-          piece->dimension != first.dimension || piece->parts != first.parts) {
+      if (piece->start != covered || piece->flat_start != covered_flat ||
+          piece->shape != first.shape || piece->dimension != first.dimension ||
+          piece->parts != first.parts) {
         throw DataError(fmt::format(
-            "{}: the pieces of {} ({}) do not fit together at {}: one begins at {}, shape {}",
-            manifest, tensor, name_of(kept), covered, piece->start, piece->shape.to_string()));
+            "{}: the pieces of {} ({}) do not fit together at {}, element {}: one begins at {}, "
+            "element {}, shape {}",
+            manifest, tensor, name_of(kept), covered, covered_flat, piece->start, piece->flat_start,
+            piece->shape.to_string()));
       }
-      covered = piece->stop;
+      covered_flat = piece->flat_stop;
+      if (covered_flat == piece->outer() * piece->row()) {
+        covered = piece->stop;
+        covered_flat = 0;
+      }
     }
     if (covered != size) {
       throw DataError(fmt::format("{}: {} ({}) ends at {} of {}", manifest, tensor, name_of(kept),
@@ -177,11 +171,10 @@ std::vector<double> Checkpoint::read(const Parameter& parameter, Kept kept) {
 }
 
 void Checkpoint::load(RankContext& rank, ParameterStore& store) {
+  const int moments = store.options().moments;
   for (const Parameter& parameter : store.parameters()) {
-    for (const Kept kept : kAllKept) {
-      if (!tensor_of(parameter, kept).absent()) {
-        set_kept(rank, parameter, kept, read(parameter, kept));
-      }
+    for (std::size_t kept = 0; kept <= static_cast<std::size_t>(moments); ++kept) {
+      set_kept(rank, parameter, kAllKept[kept], read(parameter, kAllKept[kept]));
     }
   }
 }
@@ -217,18 +210,16 @@ std::unique_ptr<Checkpoint> newest_whole(const fs::path& run, std::vector<std::s
 
 void set_kept(RankContext& rank, const Parameter& parameter, Kept kept,
               const std::vector<double>& values) {
-  const Tensor& tensor = tensor_of(parameter, kept);
-  std::vector<std::byte> memory(tensor.bytes());
-  const Tensor host(memory.data(), tensor.dtype, tensor.shape);
-  visit_floating(tensor.dtype, [&](auto type) {
-    std::transform(values.begin(), values.end(), host.as<decltype(type)>(),
-                   [](double value) { return static_cast<decltype(type)>(value); });
-  });
-  rank.device->copy(*rank.compute, host, tensor);
-  if (kept == Kept::kMaster && parameter.weight.data != tensor.data) {
-    rank.device->cast(*rank.compute, tensor, parameter.weight);
+  if (kept == Kept::kMaster) {
+    set_master(*rank.device, *rank.compute, parameter, std::span<const double>(values));
+    return;
   }
-  rank.compute->synchronize();  // the host's memory goes
+  for (const ParameterShard& shard : parameter.shards) {
+    const Tensor& tensor = tensor_of(shard, kept);
+    set_tensor(*rank.device, *rank.compute, tensor,
+               std::span(values).subspan(static_cast<std::size_t>(shard.start),
+                                         static_cast<std::size_t>(tensor.numel())));
+  }
 }
 
 void check_weights(const fs::path& path, const std::vector<ParameterSpec>& parameters) {

@@ -46,7 +46,8 @@ class Checkpoint {
 std::unique_ptr<Checkpoint> newest_whole(const std::filesystem::path& run,
                                          std::vector<std::string>& skipped);
 
-/// Gives a parameter's master, and the stored weight made of it, or a moment, new values.
+/// Gives a parameter's master, and the stored weight made of it, or a moment, new values: one for
+/// each element of its local part, of which a shard takes its own.
 void set_kept(RankContext& rank, const Parameter& parameter, Kept kept,
               const std::vector<double>& values);
 

@@ -128,6 +128,14 @@ class Reader {
                       piece.key, piece.file, piece.part, piece.parts, piece.start, piece.stop,
                       piece.dimension, shape.dump()));
     }
+    // Without them the piece is the whole box.
+    const std::int64_t elements_of_box = piece.outer() * piece.row();
+    piece.flat_start = json.contains("flat_start") ? count(json, "flat_start", 0) : 0;
+    piece.flat_stop = json.contains("flat_stop") ? count(json, "flat_stop", 0) : elements_of_box;
+    if (piece.flat_start >= piece.flat_stop || piece.flat_stop > elements_of_box) {
+      refuse(fmt::format("the piece '{}' in '{}' has elements {} to {} of {}", piece.key,
+                         piece.file, piece.flat_start, piece.flat_stop, elements_of_box));
+    }
     return piece;
   }
 
@@ -140,11 +148,16 @@ nlohmann::ordered_json to_json(const Piece& piece) {
   for (int i = 0; i < piece.shape.rank(); ++i) {
     shape.push_back(piece.shape[i]);
   }
-  return {{"file", piece.file},     {"key", piece.key},
-          {"tensor", piece.tensor}, {"state", name_of(piece.kept)},
-          {"shape", shape},         {"dimension", piece.dimension},
-          {"part", piece.part},     {"parts", piece.parts},
-          {"start", piece.start},   {"stop", piece.stop}};
+  nlohmann::ordered_json json = {{"file", piece.file},     {"key", piece.key},
+                                 {"tensor", piece.tensor}, {"state", name_of(piece.kept)},
+                                 {"shape", shape},         {"dimension", piece.dimension},
+                                 {"part", piece.part},     {"parts", piece.parts},
+                                 {"start", piece.start},   {"stop", piece.stop}};
+  if (!piece.is_box()) {
+    json["flat_start"] = piece.flat_start;
+    json["flat_stop"] = piece.flat_stop;
+  }
+  return json;
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace tandem {
 
 std::string_view name_of(Kept kept) {
@@ -16,10 +18,10 @@ std::string_view name_of(Kept kept) {
   return "?";
 }
 
-const Tensor& tensor_of(const Parameter& parameter, Kept kept) {
-  return kept == Kept::kMaster   ? parameter.master
-         : kept == Kept::kExpAvg ? parameter.exp_avg
-                                 : parameter.exp_avg_sq;
+const Tensor& tensor_of(const ParameterShard& shard, Kept kept) {
+  return kept == Kept::kMaster   ? shard.master
+         : kept == Kept::kExpAvg ? shard.exp_avg
+                                 : shard.exp_avg_sq;
 }
 
 std::int64_t Piece::inner() const {
@@ -39,6 +41,9 @@ std::int64_t Piece::outer() const {
 }
 
 Shape Piece::own_shape() const {
+  if (!is_box()) {
+    return {numel()};
+  }
   Shape own = shape;
   if (dimension >= 0) {
     own[dimension] = stop - start;
@@ -46,41 +51,90 @@ Shape Piece::own_shape() const {
   return own;
 }
 
-bool writes(const Layout& layout, const Parameter& parameter, std::size_t index) {
-  return static_cast<int>(index % static_cast<std::size_t>(layout.dp)) == layout.dp_rank() &&
-         (parameter.is_cut() || layout.tp_rank() == 0);
+namespace {
+
+/// Elements of the box that lie before element `at` of the local tensor it is a part of.
+std::int64_t elements_before(const Piece& box, const Parameter& parameter, std::int64_t at) {
+  if (box.dimension < 0) {
+    return at;
+  }
+  const std::int64_t local = parameter.local_shape()[box.dimension];
+  const std::int64_t local_row = local * box.inner();
+  const std::int64_t first = box.part * (local / box.parts) * box.inner();
+  return at / local_row * box.row() +
+         std::clamp<std::int64_t>(at % local_row - first, 0, box.row());
 }
 
-std::vector<Piece> pieces_of(const Layout& layout, const std::vector<ParameterSpec>& parameters,
-                             int moments) {
-  std::vector<Piece> pieces;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const ParameterSpec& spec = parameters[i];
-    const Parameter parameter(spec, layout, static_cast<std::uint32_t>(i));
-    if (!writes(layout, parameter, i) || (parameter.is_cut() && parameter.cut_valid() == 0)) {
+}  // namespace
+
+std::vector<WrittenPiece> pieces_of(const ParameterStore& store) {
+  const Layout& layout = store.layout();
+  const bool sharded = store.options().sharded;
+  std::vector<WrittenPiece> pieces;
+  for (std::size_t i = 0; i < store.parameters().size(); ++i) {
+    const Parameter& parameter = store.parameters()[i];
+    const bool my_turn =
+        sharded || static_cast<int>(i % static_cast<std::size_t>(layout.dp)) == layout.dp_rank();
+    if (!my_turn || (!parameter.is_cut() && layout.tp_rank() != 0)) {
       continue;
     }
+    const ParameterSpec& spec = parameter.spec();
     for (const Kept kept : kAllKept) {
-      if (static_cast<int>(kept) > moments) {
-        break;
-      }
-      for (std::int64_t part = 0; part < spec.parts; ++part) {
-        pieces.push_back(
-            {.file = fmt::format("rank_{:05}.safetensors", layout.rank),
-             .key = fmt::format("{}.{}{}", spec.name, name_of(kept),
-                                spec.parts > 1 ? fmt::format(".{}", part) : ""),
-             .tensor = spec.name,
-             .kept = kept,
-             .shape = spec.shape,
-             .dimension = spec.cut_dimension,
-             .part = part,
-             .parts = spec.parts,
-             .start = parameter.is_cut() ? parameter.cut_start() : 0,
-             .stop = parameter.is_cut() ? parameter.cut_start() + parameter.cut_valid() : 1});
+      for (std::size_t s = 0; s < parameter.shards.size(); ++s) {
+        const ParameterShard& shard = parameter.shards[s];
+        for (std::int64_t part = 0; part < spec.parts && !tensor_of(shard, kept).absent(); ++part) {
+          Piece piece{
+              .file = fmt::format("rank_{:05}.safetensors", layout.rank),
+              .key = fmt::format("{}.{}{}", spec.name, name_of(kept),
+                                 spec.parts > 1 ? fmt::format(".{}", part) : ""),
+              .tensor = spec.name,
+              .kept = kept,
+              .shape = spec.shape,
+              .dimension = spec.cut_dimension,
+              .part = part,
+              .parts = spec.parts,
+              .start = parameter.is_cut() ? parameter.cut_start() : 0,
+              .stop = parameter.is_cut() ? parameter.cut_start() + parameter.cut_valid() : 1};
+          piece.flat_start = elements_before(piece, parameter, shard.start);
+          piece.flat_stop = elements_before(piece, parameter, shard.stop());
+          if (piece.numel() == 0) {  // padding only
+            continue;
+          }
+          if (!piece.is_box()) {
+            piece.key += fmt::format(".from_{}", piece.flat_start);
+          }
+          pieces.push_back({std::move(piece), i, s});
+        }
       }
     }
   }
   return pieces;
+}
+
+void for_each_common_run(
+    const Piece& piece, const Parameter& parameter,
+    const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit) {
+  const std::int64_t inner = piece.inner();
+  std::int64_t low = 0, high = 1;      // of the dimension, within the part
+  std::int64_t local_row = 0, to = 0;  // of the local tensor: a row, and where `low` is in it
+  if (piece.dimension >= 0) {
+    low = std::max(piece.start, parameter.cut_start());
+    high = std::min(piece.stop, parameter.cut_start() + parameter.cut_valid());
+    const std::int64_t local = parameter.local_shape()[piece.dimension];
+    local_row = local * inner;
+    to = (piece.part * (local / piece.parts) + low - parameter.cut_start()) * inner;
+  }
+  if (low >= high) {
+    return;
+  }
+  for (std::int64_t o = piece.flat_start / piece.row(); o * piece.row() < piece.flat_stop; ++o) {
+    const std::int64_t first = o * piece.row() + (low - piece.start) * inner;
+    const std::int64_t from = std::max(first, piece.flat_start);
+    const std::int64_t stop = std::min(first + (high - low) * inner, piece.flat_stop);
+    if (from < stop) {
+      visit(from - piece.flat_start, o * local_row + to + from - first, stop - from);
+    }
+  }
 }
 
 }  // namespace tandem

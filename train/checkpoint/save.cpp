@@ -18,63 +18,65 @@ namespace {
 /// Between two looks at a write that has to be waited for.
 constexpr std::chrono::milliseconds kWait{5};
 
-std::vector<ParameterSpec> specs_of(const ParameterStore& store) {
-  std::vector<ParameterSpec> specs;
-  for (const Parameter& parameter : store.parameters()) {
-    specs.push_back(parameter.spec());
+/// The pieces that every rank of the store's layout writes.
+std::vector<Piece> all_pieces(const ParameterStore& store) {
+  std::vector<Piece> pieces;
+  Layout layout = store.layout();
+  for (layout.rank = 0; layout.rank < layout.world(); ++layout.rank) {
+    ParameterStore other(layout);
+    for (const Parameter& parameter : store.parameters()) {
+      other.add(parameter.spec());
+    }
+    Arena measuring;
+    other.allocate(measuring, Precision{}, store.options());
+    for (WrittenPiece& written : pieces_of(other)) {
+      pieces.push_back(std::move(written.piece));
+    }
   }
-  return specs;
+  return pieces;
 }
 
-int moments_of(const ParameterStore& store) {
-  const Parameter& first = store.parameters().front();
-  return !first.exp_avg_sq.absent() ? 2 : !first.exp_avg.absent() ? 1 : 0;
-}
-
-/// Moves a piece's elements together where its local tensor also holds other parts or padding.
-const std::byte* packed(const Piece& piece, const Tensor& local, std::vector<std::byte>& memory) {
-  const std::size_t element = size_of(local.dtype);
-  if (piece.dimension < 0 || piece.own_shape() == local.shape) {
-    return local.data;
-  }
-  const auto inner = static_cast<std::size_t>(piece.inner()) * element;
-  const std::size_t run = static_cast<std::size_t>(piece.stop - piece.start) * inner;
-  const std::size_t row = static_cast<std::size_t>(local.dim(piece.dimension)) * inner;
-  const auto outer = static_cast<std::size_t>(piece.outer());
-  const std::byte* from = local.data + static_cast<std::size_t>(piece.part) *
-                                           (row / static_cast<std::size_t>(piece.parts));
-  if (outer == 1) {  // they are together
-    return from;
-  }
-  memory.resize(outer * run);
-  for (std::size_t o = 0; o < outer; ++o) {
-    std::memcpy(memory.data() + o * run, from + o * row, run);
-  }
-  return memory.data();
+/// Moves a piece's elements together where its shard also holds other parts or padding. `from`: the
+/// shard's first element.
+const std::byte* packed(const Piece& piece, const Parameter& parameter, std::int64_t shard_start,
+                        const std::byte* from, std::size_t element,
+                        std::vector<std::byte>& memory) {
+  const std::byte* together = nullptr;
+  for_each_common_run(piece, parameter, [&](std::int64_t to, std::int64_t at, std::int64_t length) {
+    const std::byte* run = from + static_cast<std::size_t>(at - shard_start) * element;
+    if (length == piece.numel()) {
+      together = run;
+      return;
+    }
+    memory.resize(static_cast<std::size_t>(piece.numel()) * element);
+    std::memcpy(memory.data() + static_cast<std::size_t>(to) * element, run,
+                static_cast<std::size_t>(length) * element);
+  });
+  return together != nullptr ? together : memory.data();
 }
 
 }  // namespace
 
-std::vector<CheckpointSaver::Written> CheckpointSaver::written_by(const Layout& layout,
-                                                                  const ParameterStore& store,
+std::vector<CheckpointSaver::Written> CheckpointSaver::written_by(const ParameterStore& store,
                                                                   std::size_t& bytes) {
   std::vector<Written> all;
-  std::size_t offset = 0;
   bytes = 0;
-  for (Piece& piece : pieces_of(layout, specs_of(store), moments_of(store))) {
-    const Parameter& parameter = store.find(piece.tensor);
-    if (piece.part == 0) {  // the parts share one copy of their local tensor
-      offset = bytes;
-      bytes += tensor_of(parameter, piece.kept).bytes();
-    }
-    all.push_back({std::move(piece), &parameter, offset});
+  for (WrittenPiece& written : pieces_of(store)) {
+    const Parameter& parameter = store.parameters()[written.parameter];
+    const ParameterShard& shard = parameter.shards[written.shard];
+    const Tensor& tensor = tensor_of(shard, written.piece.kept);
+    const bool copied =
+        !all.empty() && all.back().shard == &shard && all.back().piece.kept == written.piece.kept;
+    const std::size_t offset = copied ? all.back().offset : bytes;
+    bytes += copied ? 0 : tensor.bytes();
+    all.push_back({std::move(written.piece), &parameter, &shard, offset, !copied});
   }
   return all;
 }
 
-std::size_t CheckpointSaver::copy_bytes(const Layout& layout, const ParameterStore& store) {
+std::size_t CheckpointSaver::copy_bytes(const ParameterStore& store) {
   std::size_t bytes = 0;
-  written_by(layout, store, bytes);
+  written_by(store, bytes);
   return bytes;
 }
 
@@ -84,7 +86,7 @@ CheckpointSaver::CheckpointSaver(RankContext& rank, const Config& config,
       config_(&config),
       store_(&store),
       folder_(run),
-      written_(written_by(rank.layout, store, bytes_)) {
+      written_(written_by(store, bytes_)) {
   if (config.checkpoint.every > 0) {
     copy_.resize(bytes_);
   }
@@ -100,8 +102,8 @@ void CheckpointSaver::save(const Progress& progress) {
   finish();
   copy_.resize(bytes_);
   for (const Written& written : written_) {
-    if (written.piece.part == 0) {
-      const Tensor& tensor = tensor_of(*written.parameter, written.piece.kept);
+    if (written.copies) {
+      const Tensor& tensor = tensor_of(*written.shard, written.piece.kept);
       rank_->device->copy(*rank_->compute, tensor,
                           Tensor(copy_.data() + written.offset, tensor.dtype, tensor.shape));
     }
@@ -121,15 +123,15 @@ void CheckpointSaver::write() noexcept {
     std::vector<std::vector<std::byte>> memory(written_.size());
     std::vector<SafetensorsItem> items;
     for (std::size_t i = 0; i < written_.size(); ++i) {
-      const auto& [piece, parameter, offset] = written_[i];
-      const Tensor& tensor = tensor_of(*parameter, piece.kept);
-      const Shape own = piece.own_shape();
-      SafetensorsItem item{.name = piece.key, .dtype = tensor.dtype, .shape = {}};
+      const Written& written = written_[i];
+      const DType dtype = tensor_of(*written.shard, written.piece.kept).dtype;
+      const Shape own = written.piece.own_shape();
+      SafetensorsItem item{.name = written.piece.key, .dtype = dtype, .shape = {}};
       for (int d = 0; d < own.rank(); ++d) {
         item.shape.push_back(own[d]);
       }
-      item.data =
-          packed(piece, Tensor(copy_.data() + offset, tensor.dtype, tensor.shape), memory[i]);
+      item.data = packed(written.piece, *written.parameter, written.shard->start,
+                         copy_.data() + written.offset, size_of(dtype), memory[i]);
       items.push_back(std::move(item));
     }
     if (!items.empty()) {
@@ -184,13 +186,8 @@ void CheckpointSaver::end(bool failed_anywhere) {
                       .tp = rank_->layout.tp,
                       .dp = rank_->layout.dp,
                       .config = to_yaml(*config_),
-                      .moments = moments_of(*store_)};
-    for (int r = 0; r < rank_->layout.world(); ++r) {
-      for (Piece& piece :
-           pieces_of({manifest.tp, manifest.dp, r}, specs_of(*store_), manifest.moments)) {
-        manifest.pieces.push_back(std::move(piece));
-      }
-    }
+                      .moments = store_->options().moments,
+                      .pieces = all_pieces(*store_)};
     try {
       folder_.publish(manifest, config_->checkpoint.keep);
       return;

@@ -27,7 +27,7 @@ class CheckpointSaver {
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
   /// Host memory for the copy of what this rank writes; `store` may be a measured one.
-  static std::size_t copy_bytes(const Layout& layout, const ParameterStore& store);
+  static std::size_t copy_bytes(const ParameterStore& store);
 
   // Collective over all ranks, in the same order on each.
 
@@ -43,15 +43,16 @@ class CheckpointSaver {
   std::int64_t last_step() const { return progress_.step; }
 
  private:
-  /// A piece and where its local tensor was copied to.
+  /// A piece and where its shard's tensor is copied to.
   struct Written {
     Piece piece;
     const Parameter* parameter;
+    const ParameterShard* shard;
     std::size_t offset;  ///< in copy_
+    bool copies;         ///< the first piece of a tensor: the others share its copy
   };
 
-  static std::vector<Written> written_by(const Layout& layout, const ParameterStore& store,
-                                         std::size_t& bytes);
+  static std::vector<Written> written_by(const ParameterStore& store, std::size_t& bytes);
   void write() noexcept;
   void end(bool failed_anywhere);
 
