@@ -2,17 +2,16 @@
 // the reference device stores, accumulates and sums in double.
 #pragma once
 
-#include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include "core/error.h"
+#include "core/float_bits.h"
 
 namespace tandem {
 
-enum class DType : std::uint8_t { kF64, kF32, kBF16, kI64, kI32, kU8 };
+enum class DType : std::uint8_t { kF64, kF32, kBF16, kF16, kI64, kI32, kU8 };
 
 constexpr std::size_t size_of(DType type) {
   switch (type) {
@@ -23,6 +22,7 @@ constexpr std::size_t size_of(DType type) {
     case DType::kI32:
       return 4;
     case DType::kBF16:
+    case DType::kF16:
       return 2;
     case DType::kU8:
       return 1;
@@ -38,6 +38,8 @@ constexpr std::string_view name_of(DType type) {
       return "fp32";
     case DType::kBF16:
       return "bf16";
+    case DType::kF16:
+      return "fp16";
     case DType::kI64:
       return "int64";
     case DType::kI32:
@@ -48,40 +50,26 @@ constexpr std::string_view name_of(DType type) {
   return "?";
 }
 
-/// bfloat16: the upper half of an IEEE float. Converting rounds to nearest, ties to even; NaN stays
-/// NaN (a carry out of the mantissa must not turn it into infinity).
+/// A 16-bit floating type; converting to it rounds to nearest, ties to even, and once.
 struct BFloat16 {
   std::uint16_t bits = 0;
 
   BFloat16() = default;
-  explicit BFloat16(float value) {
-    const auto u = std::bit_cast<std::uint32_t>(value);
-    if ((u & 0x7fffffffu) > 0x7f800000u) {
-      bits = static_cast<std::uint16_t>((u >> 16) | 0x40u);
-    } else {
-      bits = static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
-    }
-  }
-  /// One rounding: a double is first narrowed to float with round-to-odd, so that the second
-  /// narrowing sees on which side of a tie the value lay.
-  explicit BFloat16(double value) : BFloat16(round_to_odd(value)) {}
-  explicit operator float() const {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-  }
-  explicit operator double() const { return static_cast<float>(*this); }
+  explicit BFloat16(float value) : bits(bfloat16_bits(value)) {}
+  explicit BFloat16(double value) : bits(bfloat16_bits(value)) {}
+  explicit operator float() const { return bfloat16_value(bits); }
+  explicit operator double() const { return bfloat16_value(bits); }
+};
 
- private:
-  static float round_to_odd(double value) {
-    const auto nearest = static_cast<float>(value);
-    if (static_cast<double>(nearest) == value || !std::isfinite(nearest)) {
-      return nearest;
-    }
-    auto u = std::bit_cast<std::uint32_t>(nearest);
-    if (std::abs(static_cast<double>(nearest)) > std::abs(value)) {
-      --u;  // towards zero, so that the lost part is known to lie above
-    }
-    return std::bit_cast<float>(u | 1u);
-  }
+/// IEEE binary16.
+struct Float16 {
+  std::uint16_t bits = 0;
+
+  Float16() = default;
+  explicit Float16(float value) : bits(float16_bits(value)) {}
+  explicit Float16(double value) : bits(float16_bits(value)) {}
+  explicit operator float() const { return float16_value(bits); }
+  explicit operator double() const { return float16_value(bits); }
 };
 
 template <typename T>
@@ -92,6 +80,8 @@ template <>
 struct DTypeOf<float> : std::integral_constant<DType, DType::kF32> {};
 template <>
 struct DTypeOf<BFloat16> : std::integral_constant<DType, DType::kBF16> {};
+template <>
+struct DTypeOf<Float16> : std::integral_constant<DType, DType::kF16> {};
 template <>
 struct DTypeOf<std::int64_t> : std::integral_constant<DType, DType::kI64> {};
 template <>
@@ -109,6 +99,8 @@ decltype(auto) visit_floating(DType type, F&& f) {
       return f(float{});
     case DType::kBF16:
       return f(BFloat16{});
+    case DType::kF16:
+      return f(Float16{});
     default:
       throw InternalError("not a floating type: " + std::string(name_of(type)));
   }

@@ -1,9 +1,8 @@
 // The arithmetic of one element, written once for host and device: activations, their derivatives,
-// the dropout decision, optimizer updates and conversions of bf16. Kernels of core/cuda are loops
+// the dropout decision and optimizer updates. Kernels of core/cuda are loops
 // around these; the host forms are tested against the reference device.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -140,43 +139,6 @@ struct SgdRule {
     return {s.master - lr * (decay * s.master + buffer), buffer};
   }
 };
-
-TANDEM_HOST_DEVICE inline std::uint32_t bits_of(float value) {
-#ifdef __CUDA_ARCH__
-  return __float_as_uint(value);
-#else
-  return std::bit_cast<std::uint32_t>(value);
-#endif
-}
-TANDEM_HOST_DEVICE inline float float_of(std::uint32_t bits) {
-#ifdef __CUDA_ARCH__
-  return __uint_as_float(bits);
-#else
-  return std::bit_cast<float>(bits);
-#endif
-}
-
-/// The bits that BFloat16(value) holds on the host.
-TANDEM_HOST_DEVICE inline std::uint16_t bfloat16_bits(float value) {
-  const std::uint32_t u = bits_of(value);
-  const bool nan = (u & 0x7fffffffu) > 0x7f800000u;
-  return static_cast<std::uint16_t>(nan ? (u >> 16) | 0x40u
-                                        : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
-}
-TANDEM_HOST_DEVICE inline std::uint16_t bfloat16_bits(double value) {
-  const auto nearest = static_cast<float>(value);
-  const std::uint32_t u = bits_of(nearest);
-  const bool finite = (u & 0x7f800000u) != 0x7f800000u;
-  if (!finite || static_cast<double>(nearest) == value) {
-    return bfloat16_bits(nearest);
-  }
-  // Round to odd, so that the second rounding sees on which side of a tie the value lay.
-  const bool away = std::fabs(static_cast<double>(nearest)) > std::fabs(value);
-  return bfloat16_bits(float_of((away ? u - 1u : u) | 1u));
-}
-TANDEM_HOST_DEVICE inline float bfloat16_value(std::uint16_t bits) {
-  return float_of(static_cast<std::uint32_t>(bits) << 16);
-}
 
 /// Not std::max and std::min: NaN on either side stays.
 template <typename T>

@@ -308,8 +308,10 @@ void SafetensorsFile::read(const std::string& name, std::int64_t start, std::int
     convert(double{});
   } else if (entry.dtype == "BF16") {
     convert(BFloat16{});
+  } else if (entry.dtype == "F16") {
+    convert(Float16{});
   } else {
-    refuse(path_, fmt::format("tensor '{}' has dtype {}; weights are F32, BF16 or F64", name,
+    refuse(path_, fmt::format("tensor '{}' has dtype {}; weights are F32, BF16, F16 or F64", name,
                               entry.dtype));
   }
 }

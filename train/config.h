@@ -19,7 +19,7 @@ namespace tandem {
 
 enum class DeviceChoice { kAuto, kCpu, kCuda, kReference };
 enum class CommChoice { kAuto, kLocal, kMpi, kNccl };
-enum class PrecisionChoice { kFp32, kBf16 };
+enum class PrecisionChoice { kFp32, kBf16, kFp16 };
 enum class GradientType { kFp32, kBf16 };
 enum class ModelKind { kMlpLm, kFfn };
 enum class DataFormat { kText, kLlmc, kMegatron, kNpy, kRawU16, kSynthetic };

@@ -199,8 +199,10 @@ std::vector<SchemaKey> general_keys() {
                            {}, "auto = GPUs if every host has one, else the CPU"),
       choice<PrecisionChoice>(
           "precision", of(&Config::precision),
-          {{"fp32", PrecisionChoice::kFp32}, {"bf16", PrecisionChoice::kBf16}}, {"fp16"},
-          "storage of weights and activations; masters, main gradients and sums stay fp32"),
+          {{"fp32", PrecisionChoice::kFp32},
+           {"bf16", PrecisionChoice::kBf16},
+           {"fp16", PrecisionChoice::kFp16}},
+          {}, "storage of weights and activations; masters, main gradients and sums stay fp32"),
       threads_key(),
   };
 }

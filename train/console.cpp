@@ -82,10 +82,12 @@ void Console::step(const StepResult& step, const StepSpeed& speed) {
   tokens_ += static_cast<double>(step.tokens);
   const bool due = step.step % every_ == 0 || step.step == 1 || step.step == last_step_;
   if (step.outcome != StepOutcome::kUpdated) {
-    line(fmt::format("step {:>6}/{}  skipped: {}", step.step, last_step_,
-                     step.outcome == StepOutcome::kNoTokens
-                         ? "no token to predict in the whole step"
-                         : "loss or gradient norm is not finite"));
+    line(fmt::format(
+        "step {:>6}/{}  skipped: {}", step.step, last_step_,
+        step.outcome == StepOutcome::kNoTokens ? "no token to predict in the whole step"
+        : step.outcome == StepOutcome::kOverflow
+            ? fmt::format("overflow at loss scale {:g}, which is halved", step.loss_scale)
+            : "loss or gradient norm is not finite"));
   } else if (due) {
     const double per_step = seconds_ / static_cast<double>(steps_seen_);
     line(fmt::format(

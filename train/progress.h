@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "optim/loss_scaler.h"
+
 namespace tandem {
 
 /// Data order and dropout masks are functions of this and of the config.
@@ -11,6 +13,7 @@ struct Progress {
   std::int64_t consumed_samples = 0;
   std::int64_t skipped_steps = 0;
   std::int64_t non_finite_in_a_row = 0;
+  LossScale loss_scale;  ///< 1 where the storage type needs none
 
   bool operator==(const Progress&) const = default;
 };

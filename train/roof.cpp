@@ -151,19 +151,19 @@ double device_roof(Device& device, DType storage) {
 std::optional<double> datasheet_tflops(std::string_view description, DType storage) {
   struct Row {
     std::string_view name;
-    double bf16;
+    double tensor_cores;  ///< bf16 and fp16, dense
   };
   // Names as the driver gives them; a longer one stands before one that it contains.
   constexpr std::array kSheets = {
       Row{"H100 PCIe", 756.0}, Row{"H100 NVL", 835.0}, Row{"H100", 989.4}, Row{"H200", 989.4},
       Row{"H20", 148.0},       Row{"GH200", 989.4},    Row{"A100", 312.0}, Row{"A800", 312.0}};
-  if (storage != DType::kBF16) {
+  if (storage != DType::kBF16 && storage != DType::kF16) {
     return std::nullopt;
   }
   const auto row = std::find_if(kSheets.begin(), kSheets.end(), [&](const Row& sheet) {
     return description.find(sheet.name) != std::string_view::npos;
   });
-  return row == kSheets.end() ? std::nullopt : std::optional(row->bf16);
+  return row == kSheets.end() ? std::nullopt : std::optional(row->tensor_cores);
 }
 
 double host_roof(DType storage, int cpus) {

@@ -97,7 +97,7 @@ void RunDirectory::write(const StepResult& step, const StepSpeed& speed) {
   write_line(fmt::format(
       R"({{"step": {}, "loss": {}, "grad_norm": {}, "lr": {}, "tokens": {}, "consumed_samples": {}, )"
       R"("step_ms": {:.3f}, "data_ms": {:.3f}, "tokens_per_s": {:.1f}, "tflops_per_rank": {}, )"
-      R"("roof_fraction": {}, {}"comm_exposed_ms": {:.3f}, "skipped_steps": {}, "loss_scale": 1}})",
+      R"("roof_fraction": {}, {}"comm_exposed_ms": {:.3f}, "skipped_steps": {}, "loss_scale": {}}})",
       step.step, step.outcome == StepOutcome::kNoTokens ? "null" : number(step.loss),
       step.outcome == StepOutcome::kNoTokens ? "null" : number(step.grad_norm), number(step.lr),
       step.tokens, step.consumed_samples, step.seconds * 1e3, step.data_seconds * 1e3,
@@ -106,7 +106,7 @@ void RunDirectory::write(const StepResult& step, const StepSpeed& speed) {
           ? fmt::format(R"("mfu": {}, "mfu_peak_tflops": {}, )", number(speed.utilization->mfu),
                         number(speed.utilization->peak_tflops))
           : "",
-      speed.comm_exposed_ms, step.skipped_steps));
+      speed.comm_exposed_ms, step.skipped_steps, number(step.loss_scale)));
 }
 
 void RunDirectory::write(std::int64_t step, const EvaluationResult& evaluation) {

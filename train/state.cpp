@@ -44,7 +44,9 @@ Precision precision_of(const Config& config, DeviceKind device) {
   if (device == DeviceKind::kReference) {
     return {DType::kF64, DType::kF64, DType::kF64};
   }
-  const DType storage = config.precision == PrecisionChoice::kBf16 ? DType::kBF16 : DType::kF32;
+  const DType storage = config.precision == PrecisionChoice::kBf16   ? DType::kBF16
+                        : config.precision == PrecisionChoice::kFp16 ? DType::kF16
+                                                                     : DType::kF32;
   return {storage, DType::kF32, DType::kF32};
 }
 

@@ -269,7 +269,8 @@ class Run {
         sums = {device_roof(*rank_.device, rank_.precision.storage), 1.0};
       }
     } else if (session_.hosts().index_here == 0) {
-      const DType storage = rank_.precision.storage == DType::kBF16 ? DType::kBF16 : DType::kF32;
+      const DType storage =
+          rank_.precision.storage == DType::kF64 ? DType::kF32 : rank_.precision.storage;
       sums[0] =
           host_roof(storage, std::min(allowed_cpus(), session_.hosts().ranks_here * rank_.threads));
     }

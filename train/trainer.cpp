@@ -50,7 +50,8 @@ Trainer::Trainer(RankContext& rank, const Config& config, TrainState& state, Dat
       state_(&state),
       source_(&source),
       reducer_(rank, state.store),
-      weights_(rank, state.store) {
+      weights_(rank, state.store),
+      loss_scale_(rank.precision.storage == DType::kF16 ? kFirstLossScale : LossScale{}) {
   state.store.initialize(*rank.device, *rank.compute, config.seed, rank.threads);
 }
 
@@ -59,6 +60,9 @@ void Trainer::restore(const Progress& progress) {
   consumed_samples_ = progress.consumed_samples;
   skipped_steps_ = progress.skipped_steps;
   non_finite_in_a_row_ = progress.non_finite_in_a_row;
+  if (rank_->precision.storage == DType::kF16 && progress.loss_scale != LossScale{}) {
+    loss_scale_ = progress.loss_scale;  // a run of another precision has none to go on with
+  }
 }
 
 StepResult Trainer::step(int signal) {
@@ -100,20 +104,24 @@ StepResult Trainer::run_step(int signal) {
     return result;
   }
 
-  backward_over_data(batches, 1.0 / static_cast<double>(result.tokens));
+  result.loss_scale = loss_scale_.value;
+  backward_over_data(batches, result.loss_scale / static_cast<double>(result.tokens));
   finish_gradients();
   const auto [loss_sum, squared_norm] = reduce_scalars();
   result.loss = loss_sum / static_cast<double>(result.tokens);
-  result.grad_norm = std::sqrt(squared_norm);
+  result.grad_norm = std::sqrt(squared_norm) / result.loss_scale;
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    result = skip(result, StepOutcome::kNonFinite);
-    result.non_finite_in_a_row = ++non_finite_in_a_row_;
+    result = skip_non_finite(result);
   } else {
     non_finite_in_a_row_ = 0;
+    if (rank_->precision.storage == DType::kF16) {
+      loss_scale_ = after_clean_step(loss_scale_);
+    }
     const ProfileRange update_range(rank_->profiler, "optimizer");
     update_parameters(*rank_->device, *rank_->compute, state_->store, optimizer_options(*config_),
                       {.lr = result.lr,
-                       .grad_scale = clip_factor(result.grad_norm, config_->train.clip_grad_norm),
+                       .grad_scale = clip_factor(result.grad_norm, config_->train.clip_grad_norm) /
+                                     result.loss_scale,
                        .update = update});
     weights_.start();
     rank_->compute->synchronize();
@@ -126,6 +134,16 @@ StepResult Trainer::run_step(int signal) {
 StepResult Trainer::skip(StepResult result, StepOutcome outcome) {
   result.outcome = outcome;
   result.skipped_steps = ++skipped_steps_;
+  return result;
+}
+
+StepResult Trainer::skip_non_finite(StepResult result) {
+  const LossScale lower = after_overflow(loss_scale_);
+  const bool at_floor = lower.value == loss_scale_.value;
+  loss_scale_ = lower;
+  result = skip(result, at_floor ? StepOutcome::kNonFinite : StepOutcome::kOverflow);
+  // While the scale is still coming down, the model is not at fault.
+  result.non_finite_in_a_row = at_floor ? ++non_finite_in_a_row_ : non_finite_in_a_row_;
   return result;
 }
 

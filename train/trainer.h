@@ -22,6 +22,7 @@ enum class StepOutcome {
   kUpdated,
   kNoTokens,   ///< no unmasked target in the whole step: nothing changed, counted as skipped
   kNonFinite,  ///< loss or gradient norm not finite: nothing changed, counted as skipped
+  kOverflow,   ///< the same in fp16 at a loss scale above its floor: it is halved
 };
 
 /// The same on every rank, to the bit, but for the times.
@@ -35,6 +36,7 @@ struct StepResult {
   std::int64_t consumed_samples = 0;
   std::int64_t skipped_steps = 0;        ///< in all
   std::int64_t non_finite_in_a_row = 0;  ///< this step and those directly before it
+  double loss_scale = 1.0;               ///< of this step; main gradients are multiplied by it
   int stop_signal = 0;        ///< the signal that some rank received; all stop after this step
   double seconds = 0.0;       ///< this rank's step, data included
   double data_seconds = 0.0;  ///< of which fetching the micro-batches
@@ -59,7 +61,7 @@ class Trainer {
 
   std::int64_t steps() const { return step_; }
   Progress progress() const {
-    return {step_, consumed_samples_, skipped_steps_, non_finite_in_a_row_};
+    return {step_, consumed_samples_, skipped_steps_, non_finite_in_a_row_, loss_scale_};
   }
   /// What is queued on the compute stream from now on may read every weight: under ZeRO the last
   /// step's are still on their way when it returns.
@@ -89,6 +91,7 @@ class Trainer {
   StepResult run_step(int signal);
   EvaluationResult run_evaluation(const std::function<int()>& signal);
   StepResult skip(StepResult result, StepOutcome outcome);
+  StepResult skip_non_finite(StepResult result);
 
   RankContext* rank_;
   const Config* config_;
@@ -102,6 +105,7 @@ class Trainer {
   std::int64_t consumed_samples_ = 0;
   std::int64_t skipped_steps_ = 0;
   std::int64_t non_finite_in_a_row_ = 0;
+  LossScale loss_scale_;
 };
 
 }  // namespace tandem

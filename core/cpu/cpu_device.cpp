@@ -37,11 +37,15 @@ void check_types(DType type, std::initializer_list<Tensor> tensors,
   }
 }
 
+bool is_storage(DType type) {
+  return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16;
+}
+
 void check_storage(std::initializer_list<Tensor> tensors,
                    std::source_location where = std::source_location::current()) {
   const DType type = tensors.begin()->dtype;
-  ensure(type == DType::kF32 || type == DType::kBF16,
-         "the cpu device stores fp32 or bf16 (fp64 runs on the reference device)", where);
+  ensure(is_storage(type),
+         "the cpu device stores fp32, bf16 or fp16 (fp64 runs on the reference device)", where);
   check_types(type, tensors, where);
 }
 
@@ -80,7 +84,7 @@ class CpuDevice final : public Device {
   void gemm(Stream&, const Gemm& args) override {
     check(args);
     check_storage({args.a, args.b, args.bias});
-    ensure(args.c.dtype == DType::kF32 || args.c.dtype == DType::kBF16, "gemm: type of c");
+    ensure(is_storage(args.c.dtype), "gemm: type of c");
     matmul_.run(args);
   }
   void activation_forward(Stream&, const ActivationForward& args) override {

@@ -12,7 +12,7 @@
 
 namespace tandem::cpu {
 
-/// Calls f with a null pointer of the stored type: float or BFloat16.
+/// Calls f with a null pointer of the stored type: float, BFloat16 or Float16.
 template <typename F>
 inline void visit_storage(DType type, const F& f) {
   switch (type) {
@@ -20,8 +20,10 @@ inline void visit_storage(DType type, const F& f) {
       return f(static_cast<float*>(nullptr));
     case DType::kBF16:
       return f(static_cast<BFloat16*>(nullptr));
+    case DType::kF16:
+      return f(static_cast<Float16*>(nullptr));
     default:
-      throw InternalError("the cpu device computes with fp32 and bf16, not " +
+      throw InternalError("the cpu device computes with fp32, bf16 and fp16, not " +
                           std::string(name_of(type)));
   }
 }

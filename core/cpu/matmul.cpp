@@ -31,6 +31,7 @@ class ThreadCount {
   int dynamic_;
 };
 
+/// Of what oneDNN multiplies itself: fp16 is always converted.
 dnnl::memory::data_type data_type(DType type) {
   return type == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }

@@ -148,7 +148,7 @@ void sum_of_squares(const SumOfSquares& args, int threads) {
 
 void reduce_ranks(const ReduceRanks& args, int threads) {
   const DType type = args.inputs[0].dtype;
-  if (type != DType::kF32 && type != DType::kBF16) {
+  if (type != DType::kF32 && type != DType::kBF16 && type != DType::kF16) {
     return reference::reduce_ranks(args, threads);
   }
   split(threads, args.inputs[0].numel(), 1, 64, [&](std::int64_t begin, std::int64_t end, int) {

@@ -1,7 +1,7 @@
-// Vectors of floats over stored fp32 or bf16: loads, stores, loops with tails, exp and sigmoid.
-// Compiled once for each Highway target; include after foreach_target.h. A tail runs through the
-// same vector code on a padded copy of its elements, so that an element's bits do not depend on the
-// lane it falls in, on alignment or on where a shard starts.
+// Vectors of floats over stored fp32, bf16 or fp16: loads, stores, loops with tails, exp and
+// sigmoid. Compiled once for each Highway target; include after foreach_target.h. A tail runs
+// through the same vector code on a padded copy of its elements, so that an element's bits do not
+// depend on the lane it falls in, on alignment or on where a shard starts.
 #if defined(TANDEM_CPU_VECTOR_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_CPU_VECTOR_INL_H
 #undef TANDEM_CPU_VECTOR_INL_H
@@ -47,6 +47,21 @@ HWY_INLINE V load(const BFloat16* from, Whole) {
   return hn::BitCast(kFloats, hn::ShiftLeft<16>(hn::PromoteTo(kWords, bits)));
 }
 
+/// As float16_value: Highway's own conversion makes a number of infinity where the processor has no
+/// instruction for it.
+HWY_INLINE V load(const Float16* from, Whole) {
+  const auto bits = hn::LoadU(kHalfWords, reinterpret_cast<const std::uint16_t*>(from));
+  const auto word = hn::PromoteTo(kWords, bits);
+  const auto sign = hn::ShiftLeft<16>(hn::And(word, hn::Set(kWords, 0x8000u)));
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(word, hn::Set(kWords, 0x7fffu)));
+  const auto scaled = hn::Mul(hn::BitCast(kFloats, magnitude), hn::Set(kFloats, 0x1p112f));
+  const auto special = hn::Or(magnitude, hn::Set(kWords, 0x7f800000u));
+  const auto finite = hn::Lt(hn::BitCast(Ints(), magnitude), hn::Set(Ints(), 0x7c00 << 13));
+  const auto value =
+      hn::IfThenElse(hn::RebindMask(kWords, finite), hn::BitCast(kWords, scaled), special);
+  return hn::BitCast(kFloats, hn::Or(sign, value));
+}
+
 /// Lanes beyond the elements are zero.
 template <typename T>
 HWY_INLINE V load(const T* from, Part part) {
@@ -66,6 +81,30 @@ HWY_INLINE void store(V value, BFloat16* to, Whole) {
   const auto nan = hn::RebindMask(kWords, hn::IsNaN(value));
   const auto upper = hn::ShiftRight<16>(hn::IfThenElse(nan, quiet, rounded));
   const auto narrow = hn::DemoteTo(kHalfWords, hn::BitCast(Ints(), upper));
+  hn::StoreU(narrow, kHalfWords, reinterpret_cast<std::uint16_t*>(to));
+}
+
+/// Bit for bit as Float16(float) does.
+HWY_INLINE void store(V value, Float16* to, Whole) {
+  const auto u = hn::BitCast(kWords, value);
+  const auto sign = hn::ShiftRight<16>(hn::And(u, hn::Set(kWords, 0x80000000u)));
+  const auto magnitude = hn::And(u, hn::Set(kWords, 0x7fffffffu));
+  const auto upper = hn::ShiftRight<13>(magnitude);
+  const auto odd = hn::And(upper, hn::Set(kWords, 1u));
+  const auto normal =
+      hn::ShiftRight<13>(hn::Add(hn::Sub(magnitude, hn::Set(kWords, (112u << 23) - 0xfffu)), odd));
+  const V half = hn::Set(kFloats, 0.5f);
+  const auto subnormal =
+      hn::Sub(hn::BitCast(kWords, hn::Add(hn::BitCast(kFloats, magnitude), half)),
+              hn::BitCast(kWords, half));
+  const auto nan = hn::Or(hn::Set(kWords, 0x7e00u), hn::And(upper, hn::Set(kWords, 0x3ffu)));
+  const auto below = [&](std::int32_t limit) {
+    return hn::RebindMask(kWords, hn::Lt(hn::BitCast(Ints(), magnitude), hn::Set(Ints(), limit)));
+  };
+  const auto finite = hn::IfThenElse(below(0x38800000), subnormal, normal);
+  const auto special = hn::IfThenElse(below(0x7f800001), hn::Set(kWords, 0x7c00u), nan);
+  const auto word = hn::Or(sign, hn::IfThenElse(below(0x47800000), finite, special));
+  const auto narrow = hn::DemoteTo(kHalfWords, hn::BitCast(Ints(), word));
   hn::StoreU(narrow, kHalfWords, reinterpret_cast<std::uint16_t*>(to));
 }
 

@@ -4,21 +4,6 @@
 namespace tandem::cuda {
 namespace {
 
-template <typename To, typename From>
-__device__ To converted(From x) {
-  if constexpr (std::is_same_v<To, From>) {
-    return x;
-  } else if constexpr (std::is_same_v<To, BFloat16>) {
-    BFloat16 result;
-    result.bits = bfloat16_bits(x);
-    return result;
-  } else if constexpr (std::is_same_v<From, BFloat16>) {
-    return static_cast<To>(bfloat16_value(x.bits));
-  } else {
-    return static_cast<To>(x);
-  }
-}
-
 template <typename From, typename To>
 struct Cast {
   const From* from;
@@ -30,7 +15,11 @@ struct Cast {
     Pack<To, N> out;
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      out.v[k] = converted<To>(in.v[k]);
+      if constexpr (std::is_same_v<To, From>) {
+        out.v[k] = in.v[k];
+      } else {
+        out.v[k] = rounded<To>(widened(in.v[k]));
+      }
     }
     store_pack(to + i, out);
   }

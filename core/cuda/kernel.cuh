@@ -76,16 +76,28 @@ __device__ inline void store_pack(T* to, const Pack<T, N>& pack) {
 // Storage types: how an element is read as a float, and rounded once when written.
 __device__ inline float value_of(float x) { return x; }
 __device__ inline float value_of(BFloat16 x) { return bfloat16_value(x.bits); }
-
+__device__ inline float value_of(Float16 x) { return float16_value(x.bits); }
+/// Exact: of a type that no storage type is, the value itself.
 template <typename T>
-__device__ inline T rounded(float x) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    BFloat16 result;
-    result.bits = bfloat16_bits(x);
-    return result;
+__device__ inline auto widened(T x) {
+  if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>) {
+    return value_of(x);
   } else {
     return x;
   }
+}
+
+template <typename T, typename Wide>
+__device__ inline T rounded(Wide x) {
+  T result;
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    result.bits = bfloat16_bits(x);
+  } else if constexpr (std::is_same_v<T, Float16>) {
+    result.bits = float16_bits(x);
+  } else {
+    result = static_cast<T>(x);
+  }
+  return result;
 }
 
 template <int N, typename T>
@@ -202,7 +214,7 @@ void with_width(bool packed, const F& f) {
   }
 }
 
-/// Calls f with a null pointer of the storage type. Another storage type is one more case here.
+/// Calls f with a null pointer of the storage type.
 template <typename F>
 void visit_storage(DType type, const F& f) {
   switch (type) {
@@ -210,8 +222,11 @@ void visit_storage(DType type, const F& f) {
       return f(static_cast<float*>(nullptr));
     case DType::kBF16:
       return f(static_cast<BFloat16*>(nullptr));
+    case DType::kF16:
+      return f(static_cast<Float16*>(nullptr));
     default:
-      throw InternalError("the cuda device stores fp32 or bf16, not " + std::string(name_of(type)));
+      throw InternalError("the cuda device stores fp32, bf16 or fp16, not " +
+                          std::string(name_of(type)));
   }
 }
 

@@ -27,8 +27,10 @@ cudaDataType_t data_type(DType type) {
       return CUDA_R_32F;
     case DType::kBF16:
       return CUDA_R_16BF;
+    case DType::kF16:
+      return CUDA_R_16F;
     default:
-      throw InternalError("the cuda device multiplies fp32 and bf16, not " +
+      throw InternalError("the cuda device multiplies fp32, bf16 and fp16, not " +
                           std::string(name_of(type)));
   }
 }

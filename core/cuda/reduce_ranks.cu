@@ -14,23 +14,6 @@ struct Pointers {
 };
 
 template <typename T, typename Sum>
-__device__ Sum widened(T x) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    return bfloat16_value(x.bits);
-  } else {
-    return static_cast<Sum>(x);
-  }
-}
-template <typename T, typename Sum>
-__device__ T narrowed(Sum x) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    return rounded<BFloat16>(x);
-  } else {
-    return static_cast<T>(x);
-  }
-}
-
-template <typename T, typename Sum>
 struct Reduce {
   Pointers<T> inputs, outputs;
   ReduceOp op;
@@ -41,13 +24,13 @@ struct Reduce {
     const Pack<T, N> first = load_pack<N>(inputs.at[0] + i);
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      sums[k] = widened<T, Sum>(first.v[k]);
+      sums[k] = widened(first.v[k]);
     }
     for (int rank = 1; rank < inputs.count; ++rank) {
       const Pack<T, N> pack = load_pack<N>(inputs.at[rank] + i);
 #pragma unroll
       for (int k = 0; k < N; ++k) {
-        const Sum x = widened<T, Sum>(pack.v[k]);
+        const Sum x = widened(pack.v[k]);
         sums[k] = op == ReduceOp::kSum   ? sums[k] + x
                   : op == ReduceOp::kMax ? larger(sums[k], x)
                                          : smaller(sums[k], x);
@@ -56,7 +39,7 @@ struct Reduce {
     Pack<T, N> result;
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      result.v[k] = narrowed<T, Sum>(sums[k]);
+      result.v[k] = rounded<T>(sums[k]);
     }
     for (int out = 0; out < outputs.count; ++out) {
       store_pack(outputs.at[out] + i, result);
@@ -94,6 +77,8 @@ void reduce_ranks(const Launch& launch, const ReduceRanks& args) {
       return run<float, float>(launch, args);
     case DType::kBF16:
       return run<BFloat16, float>(launch, args);
+    case DType::kF16:
+      return run<Float16, float>(launch, args);
     case DType::kI64:
       return run<std::int64_t, std::int64_t>(launch, args);
     case DType::kI32:

@@ -29,12 +29,7 @@ struct Square {
     double sum = 0.0;
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      double value;
-      if constexpr (std::is_same_v<T, BFloat16>) {
-        value = bfloat16_value(pack.v[k].bits);
-      } else {
-        value = pack.v[k];
-      }
+      const double value = widened(pack.v[k]);
       sum += value * value;
     }
     return sum;

@@ -14,6 +14,8 @@ inline double load(const Tensor& tensor, std::int64_t i) {
       return reinterpret_cast<const double*>(tensor.data)[i];
     case DType::kF32:
       return reinterpret_cast<const float*>(tensor.data)[i];
+    case DType::kF16:
+      return static_cast<double>(reinterpret_cast<const Float16*>(tensor.data)[i]);
     default:
       return static_cast<double>(reinterpret_cast<const BFloat16*>(tensor.data)[i]);
   }
@@ -26,6 +28,9 @@ inline void store(const Tensor& tensor, std::int64_t i, double value) {
       return;
     case DType::kF32:
       reinterpret_cast<float*>(tensor.data)[i] = static_cast<float>(value);
+      return;
+    case DType::kF16:
+      reinterpret_cast<Float16*>(tensor.data)[i] = Float16(value);
       return;
     default:
       reinterpret_cast<BFloat16*>(tensor.data)[i] = BFloat16(value);

@@ -69,6 +69,8 @@ void reduce_ranks(const ReduceRanks& args, int threads) {
       return reduce<float, float>(args, threads);
     case DType::kBF16:
       return reduce<BFloat16, float>(args, threads);
+    case DType::kF16:
+      return reduce<Float16, float>(args, threads);
     case DType::kI64:
       return reduce<std::int64_t, std::int64_t>(args, threads);
     case DType::kI32:

@@ -13,6 +13,8 @@ DataType type_of(DType type) {
       return DataType::kFloat32;
     case DType::kBF16:
       return DataType::kBfloat16;
+    case DType::kF16:
+      return DataType::kFloat16;
     case DType::kI64:
       return DataType::kInt64;
     case DType::kI32:

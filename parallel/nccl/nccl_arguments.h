@@ -16,6 +16,7 @@ enum class DataType : int {
   kUint8 = 1,
   kInt32 = 2,
   kInt64 = 4,
+  kFloat16 = 6,
   kFloat32 = 7,
   kFloat64 = 8,
   kBfloat16 = 9,

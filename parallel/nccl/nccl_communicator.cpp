@@ -14,6 +14,7 @@ namespace tandem::nccl {
 static_assert(static_cast<int>(DataType::kUint8) == ncclUint8);
 static_assert(static_cast<int>(DataType::kInt32) == ncclInt32);
 static_assert(static_cast<int>(DataType::kInt64) == ncclInt64);
+static_assert(static_cast<int>(DataType::kFloat16) == ncclFloat16);
 static_assert(static_cast<int>(DataType::kFloat32) == ncclFloat32);
 static_assert(static_cast<int>(DataType::kFloat64) == ncclFloat64);
 static_assert(static_cast<int>(DataType::kBfloat16) == ncclBfloat16);

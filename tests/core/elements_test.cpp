@@ -153,27 +153,84 @@ TEST_F(Elements, OptimizerUpdates) {
   }
 }
 
-TEST(Bfloat16Bits, AreThoseOfTheHostType) {
+/// Floats of all sizes, and doubles near the ties between two values of a 16-bit type, where
+/// rounding twice goes wrong; `kept` are the bits of a float that the type keeps.
+template <typename Check>
+void for_many_values(std::uint32_t kept, const Check& check) {
   std::mt19937_64 random(3);
   for (int i = 0; i < 200000; ++i) {
     const auto bits = static_cast<std::uint32_t>(random());
-    const auto value = std::bit_cast<float>(bits);
-    ASSERT_EQ(bfloat16_bits(value), BFloat16(value).bits) << std::hex << bits;
-    // Doubles near the ties between two bf16 values, where rounding twice goes wrong.
-    const double wide =
-        static_cast<double>(value) * (1.0 + static_cast<double>(random() % 5) * 0x1p-52);
-    ASSERT_EQ(bfloat16_bits(wide), BFloat16(wide).bits) << wide;
-    const auto tie = static_cast<double>(std::bit_cast<float>((bits & 0xffff0000u) | 0x8000u));
-    for (const double near : {tie, std::nextafter(tie, 1e300), std::nextafter(tie, -1e300)}) {
-      ASSERT_EQ(bfloat16_bits(near), BFloat16(near).bits) << near;
+    check(static_cast<double>(std::bit_cast<float>(bits)));
+    const std::uint32_t half = (~kept + 1) >> 1;
+    // Exponents at which fp16 has numbers, too.
+    const std::uint32_t small = (bits & 0x807fffffu) | ((96u + (bits >> 23) % 64u) << 23);
+    for (const std::uint32_t u : {bits, small}) {
+      const auto tie = static_cast<double>(std::bit_cast<float>((u & kept) | half));
+      for (const double near : {tie, std::nextafter(tie, 1e300), std::nextafter(tie, -1e300)}) {
+        check(near);
+      }
     }
   }
+}
+
+/// The number of the type that is nearest to `value`, found by trying its neighbours.
+template <typename T>
+double nearest(double value, T guess) {
+  double best = static_cast<double>(guess);
+  for (const int step : {-1, 1}) {
+    T other;
+    other.bits = static_cast<std::uint16_t>(guess.bits + step);
+    const double candidate = static_cast<double>(other);
+    if (!std::isfinite(candidate) || !std::isfinite(best)) {
+      continue;
+    }
+    const double gain = std::fabs(best - value) - std::fabs(candidate - value);
+    if (gain > 0 || (gain == 0 && other.bits % 2 == 0)) {
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+TEST(BFloat16, RoundsOnceToTheNearest) {
+  for_many_values(0xffff0000u, [](double value) {
+    const BFloat16 stored(value);
+    if (std::isnan(value)) {
+      ASSERT_TRUE(std::isnan(static_cast<double>(stored)));
+    } else {
+      ASSERT_EQ(static_cast<double>(stored), nearest(value, stored)) << value;
+    }
+  });
+}
+
+// The compiler's own type is the definition.
+__extension__ using CompilersHalf = _Float16;
+
+TEST(Float16, RoundsAsTheCompilersTypeDoes) {
+  for_many_values(0xffffe000u, [](double value) {
+    const auto expected = static_cast<CompilersHalf>(value);
+    const Float16 stored(value);
+    if (std::isnan(value)) {
+      ASSERT_TRUE(std::isnan(static_cast<double>(stored)));
+    } else {
+      ASSERT_EQ(stored.bits, std::bit_cast<std::uint16_t>(expected)) << value;
+    }
+    const auto narrow = static_cast<float>(value);
+    if (!std::isnan(narrow)) {
+      ASSERT_EQ(Float16(narrow).bits,
+                std::bit_cast<std::uint16_t>(static_cast<CompilersHalf>(narrow)))
+          << narrow;
+    }
+  });
   for (std::uint32_t bits = 0; bits <= 0xffff; ++bits) {
-    BFloat16 stored;
-    stored.bits = static_cast<std::uint16_t>(bits);
-    const auto value = static_cast<float>(stored);
-    const float ours = bfloat16_value(stored.bits);
-    ASSERT_EQ(std::memcmp(&value, &ours, sizeof(value)), 0);
+    const auto value =
+        static_cast<float>(std::bit_cast<CompilersHalf>(static_cast<std::uint16_t>(bits)));
+    const float ours = float16_value(static_cast<std::uint16_t>(bits));
+    if (std::isnan(value)) {
+      ASSERT_TRUE(std::isnan(ours));
+    } else {
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(value), std::bit_cast<std::uint32_t>(ours)) << bits;
+    }
   }
 }
 

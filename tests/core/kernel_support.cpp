@@ -81,6 +81,7 @@ std::vector<DeviceCase> device_cases() {
   const Precision fp64{DType::kF64, DType::kF64, DType::kF64};
   const Precision fp32{DType::kF32, DType::kF32, DType::kF32};
   const Precision bf16{DType::kBF16, DType::kF32, DType::kF32};
+  const Precision fp16{DType::kF16, DType::kF32, DType::kF32};
   const auto reference = [] { return make_reference_device(1); };
   const auto cpu = [] { return make_cpu_device(1); };
   [[maybe_unused]] const auto cpu_threads = [] { return make_cpu_device(3); };
@@ -90,6 +91,7 @@ std::vector<DeviceCase> device_cases() {
       {"reference_fp64", reference, fp64},
       {"cpu_fp32", cpu, fp32},
       {"cpu_bf16", cpu, bf16},
+      {"cpu_fp16", cpu, fp16},
       {"deferred_fp32", deferred, fp32},
       {"deferred_bf16", deferred, bf16},
   };
@@ -98,11 +100,13 @@ std::vector<DeviceCase> device_cases() {
   cases.push_back({"cpu_3_threads_bf16", cpu_threads, bf16});
   cases.push_back({"emulated_cuda_fp32", emulated, fp32});
   cases.push_back({"emulated_cuda_bf16", emulated, bf16});
+  cases.push_back({"emulated_cuda_fp16", emulated, fp16});
 #endif
   if (gpu() != nullptr) {
     const auto cuda = [] { return gpu()->make_device({}); };
     cases.push_back({"cuda_fp32", cuda, fp32});
     cases.push_back({"cuda_bf16", cuda, bf16});
+    cases.push_back({"cuda_fp16", cuda, fp16});
   }
   return cases;
 }
@@ -127,6 +131,8 @@ double roundoff(DType type) {
       return 0x1p-24;
     case DType::kBF16:
       return 0x1p-8;
+    case DType::kF16:
+      return 0x1p-11;
     default:
       return 0.0;
   }

@@ -463,7 +463,11 @@ TEST_P(Kernels, SmallUpdatesAreKeptInTheMaster) {  // B75
     }
   });
   EXPECT_NEAR(values(master)[0], 0.99, 1e-6);
-  EXPECT_NEAR(values(weight)[0], storage() == DType::kBF16 ? 0.98828125 : 0.99, 1e-6);
+  EXPECT_NEAR(values(weight)[0],
+              storage() == DType::kBF16  ? 0.98828125
+              : storage() == DType::kF16 ? 0.990234375
+                                         : 0.99,
+              1e-6);
 }
 
 TEST_P(Kernels, CastRoundsToNearestEvenAndKeepsNan) {  // B75b
@@ -485,9 +489,33 @@ TEST_P(Kernels, CastRoundsToNearestEvenAndKeepsNan) {  // B75b
   EXPECT_EQ(got[6], kInfinity);
 }
 
+// The ends of fp16's range: 65504 is the largest, 2^-24 the smallest number.
+TEST_P(Kernels, CastToFp16KnowsSubnormalsAndInfinity) {
+  const std::vector<double> x = {65504.0, 65519.0,       65520.0,    -1e6,    kInfinity,
+                                 kNan,    0x1p-24,       0x3p-25,    0x1p-25, -0.0,
+                                 0x1p-14, 1.0 + 0x1p-11, 0x1.ff8p-15};
+  const auto n = static_cast<std::int64_t>(x.size());
+  const Twin from = of(x, {n}, main());
+  const Twin to = poison({n}, DType::kF16), back = poison({n}, main());
+  run([&](Device& d, Stream& s, auto at) {
+    d.cast(s, at(from), at(to));
+    d.cast(s, at(to), at(back));
+  });
+  const auto got = values(back);
+  EXPECT_TRUE(std::isnan(got[5]));
+  const std::vector<double> expected = {65504.0, 65504.0, kInfinity,  -kInfinity, kInfinity,
+                                        0.0,     0x1p-24, 0x1p-23,    0.0,        -0.0,
+                                        0x1p-14, 1.0,     0x1.ff8p-15};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (i != 5) {
+      EXPECT_EQ(got[i], expected[i]) << x[i];
+    }
+  }
+}
+
 TEST_P(Kernels, CastBetweenAllFloatingTypes) {
-  for (const DType a : {DType::kF64, DType::kF32, DType::kBF16}) {
-    for (const DType b : {DType::kF64, DType::kF32, DType::kBF16}) {
+  for (const DType a : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const DType b : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16}) {
       const Twin from = random({3, 11}, a), to = poison({3, 11}, b);
       run([&](Device& d, Stream& s, auto at) { d.cast(s, at(from), at(to)); });
       EXPECT_EQ(values(to), oracle_values(to));

@@ -230,6 +230,19 @@ TEST(Layout, BFloat16StaysWithinItsRounding) {
   }
 }
 
+TEST(Layout, Float16StaysWithinItsRounding) {
+  Config base = small_config();
+  base.precision = PrecisionChoice::kFp16;
+  const Training one = run({1, 1, 1}, base, 5, one_thread_cpu);
+  for (const Case& c : {Case{2, 2, 1}, Case{4, 2, 1, true}}) {
+    const Training layout = run(c, base, 5, one_thread_cpu);
+    EXPECT_EQ(layout.initial, one.initial);
+    EXPECT_NEAR(layout.steps[0].loss / one.steps[0].loss, 1.0, 1e-4);
+    EXPECT_NEAR(layout.steps[0].grad_norm / one.steps[0].grad_norm, 1.0, 1e-3);
+    EXPECT_NEAR(layout.steps.back().loss / one.steps.back().loss, 1.0, 1e-3);
+  }
+}
+
 TEST(Layout, TheSameSeedGivesTheSameBits) {  // B144
   const Config config = with_layout(small_config(), 2, 2, 2);
   const Training a = train(config, {.steps = 5});

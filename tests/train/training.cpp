@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <deque>
 #include <mutex>
 
 #include "core/log.h"
@@ -89,9 +90,9 @@ void expect_same(const StepResult& a, const StepResult& b) {
 
 class ScriptedSource final : public DataSource {
  public:
-  ScriptedSource(std::int64_t hidden, std::vector<FfnRows> micro_batches)
-      : rows_(std::move(micro_batches)) {
-    for (FfnRows& batch : rows_) {
+  ScriptedSource(std::int64_t hidden, std::vector<FfnRows> micro_batches, DType storage)
+      : storage_(storage) {
+    for (FfnRows& batch : micro_batches) {
       const std::int64_t rows = batch.tokens + batch.padding;
       batch.input.resize(static_cast<std::size_t>(rows * hidden), 0.0f);
       batch.expected.resize(static_cast<std::size_t>(rows * hidden), 0.0f);
@@ -99,8 +100,8 @@ class ScriptedSource final : public DataSource {
       batches_.push_back({.rows = rows,
                           .tokens = batch.tokens,
                           .row_keys = Tensor::of<std::int64_t>(keys_.back(), {rows}),
-                          .input = Tensor::of<float>(batch.input, {rows, hidden}),
-                          .expected = Tensor::of<float>(batch.expected, {rows, hidden})});
+                          .input = stored(batch.input, {rows, hidden}),
+                          .expected = stored(batch.expected, {rows, hidden})});
     }
   }
   std::span<const MicroBatch> fetch_step(std::int64_t) override { return batches_; }
@@ -109,7 +110,18 @@ class ScriptedSource final : public DataSource {
   std::string describe() const override { return "scripted"; }
 
  private:
-  std::vector<FfnRows> rows_;
+  Tensor stored(const std::vector<float>& values, const Shape& shape) {
+    memory_.emplace_back(values.size() * size_of(storage_));
+    const Tensor tensor(memory_.back().data(), storage_, shape);
+    visit_floating(storage_, [&](auto type) {
+      std::transform(values.begin(), values.end(), tensor.as<decltype(type)>(),
+                     [](float value) { return static_cast<decltype(type)>(value); });
+    });
+    return tensor;
+  }
+
+  DType storage_;
+  std::deque<std::vector<std::byte>> memory_;
   std::vector<std::vector<std::int64_t>> keys_;
   std::vector<MicroBatch> batches_;
 };
@@ -282,9 +294,9 @@ double worst_difference(const WholeTensors& a, const WholeTensors& b) {
   return worst;
 }
 
-std::unique_ptr<DataSource> scripted_source(std::int64_t hidden,
-                                            std::vector<FfnRows> micro_batches) {
-  return std::make_unique<ScriptedSource>(hidden, std::move(micro_batches));
+std::unique_ptr<DataSource> scripted_source(std::int64_t hidden, std::vector<FfnRows> micro_batches,
+                                            DType storage) {
+  return std::make_unique<ScriptedSource>(hidden, std::move(micro_batches), storage);
 }
 
 }  // namespace tandem::test

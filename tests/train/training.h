@@ -62,7 +62,7 @@ struct FfnRows {
   std::int64_t tokens = 0;
   std::int64_t padding = 0;  ///< rows of zeros behind them
 };
-std::unique_ptr<DataSource> scripted_source(std::int64_t hidden,
-                                            std::vector<FfnRows> micro_batches);
+std::unique_ptr<DataSource> scripted_source(std::int64_t hidden, std::vector<FfnRows> micro_batches,
+                                            DType storage = DType::kF32);
 
 }  // namespace tandem::test

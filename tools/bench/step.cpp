@@ -39,7 +39,7 @@ double measure_roof(RankContext& rank, const Config& config, std::int64_t rows) 
   double best = 0.0;
   for (const MatmulShape& shape : block_shapes(config, rows)) {
     best = std::max(best, matmul_rate(*rank.device, *stream, rank.precision.storage, shape, 5));
-    if (rank.precision.storage == DType::kBF16 && rank.device->host_memory()) {
+    if (rank.precision.storage != DType::kF32 && rank.device->host_memory()) {
       // Where the processor has no units for the type, matmuls of floats are the roof.
       best = std::max(best, matmul_rate(*rank.device, *stream, DType::kF32, shape, 5));
     }

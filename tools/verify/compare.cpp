@@ -14,6 +14,8 @@ double unit_in_last_place(DType type) {
   switch (type) {
     case DType::kBF16:
       return 0x1p-7;
+    case DType::kF16:
+      return 0x1p-10;
     case DType::kF32:
       return 0x1p-23;
     default:

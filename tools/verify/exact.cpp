@@ -192,6 +192,7 @@ Config exact_config(Config config, PrecisionChoice precision, std::int64_t layer
   config.train.micro_batch = 1;
   config.train.global_batch = config.parallel.dp * accumulation;
   config.train.clip_grad_norm = 0.0;
+  config.parallel.grad_dtype = GradientType::kFp32;  // a rounding by design
   config.optim.kind = OptimizerKind::kSgd;
   config.optim.momentum = 0.0;
   config.optim.weight_decay = 0.0;

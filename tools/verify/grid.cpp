@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "core/error.h"
+#include "train/state.h"
 
 namespace tandem::verify {
 
@@ -30,19 +33,24 @@ std::vector<GridPoint> grid_of(const Config& config) {
       if (sequence_parallel && tp == 1) {
         continue;
       }
-      for (const int accumulation : {1, 2}) {
-        for (const auto precision : {PrecisionChoice::kFp32, PrecisionChoice::kBf16}) {
+      for (const auto& [accumulation, zero] : {std::pair{1, 0}, {2, 0}, {2, 1}}) {
+        if (zero == 1 && config.world() == tp) {
+          continue;
+        }
+        for (const auto precision :
+             {PrecisionChoice::kFp32, PrecisionChoice::kBf16, PrecisionChoice::kFp16}) {
           GridPoint point{.config = config};
           point.config.parallel.tp = tp;
           point.config.parallel.dp = config.world() / tp;
           point.config.parallel.sequence_parallel = sequence_parallel;
+          point.config.parallel.zero = zero;
           point.config.precision = precision;
           point.config.train.global_batch =
               config.train.micro_batch * point.config.parallel.dp * accumulation;
-          point.name =
-              fmt::format("tp {} x dp {}{}, accumulation {}, {}", tp, point.config.parallel.dp,
-                          sequence_parallel ? ", sequence parallel" : "", accumulation,
-                          precision == PrecisionChoice::kBf16 ? "bf16" : "fp32");
+          point.name = fmt::format(
+              "tp {} x dp {}{}{}, accumulation {}, {}", tp, point.config.parallel.dp,
+              sequence_parallel ? ", sequence parallel" : "", zero == 1 ? ", ZeRO-1" : "",
+              accumulation, name_of(precision_of(point.config).storage));
           point.skipped = objection(point.config);
           points.push_back(std::move(point));
         }

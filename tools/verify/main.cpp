@@ -189,15 +189,14 @@ class GridJob : public Job {
         ++(proof.pass ? proved : failed);
       }
       const Config& config = point.config;
-      layouts.push_back(
-          {{"tp", config.parallel.tp},
-           {"dp", config.parallel.dp},
-           {"sequence_parallel", config.parallel.sequence_parallel},
-           {"accumulation", config.accumulation()},
-           {"precision", config.precision == PrecisionChoice::kBf16 ? "bf16" : "fp32"},
-           {"possible", point.skipped.empty()},
-           {"pass", outcome == "proved"},
-           {"reason", reason}});
+      layouts.push_back({{"tp", config.parallel.tp},
+                         {"dp", config.parallel.dp},
+                         {"sequence_parallel", config.parallel.sequence_parallel},
+                         {"accumulation", config.accumulation()},
+                         {"precision", name_of(precision_of(config).storage)},
+                         {"possible", point.skipped.empty()},
+                         {"pass", outcome == "proved"},
+                         {"reason", reason}});
       if (speaks) {
         fmt::print("{:<52} {}{}{}\n", point.name, outcome, reason.empty() ? "" : ": ", reason);
         std::fflush(stdout);

@@ -48,6 +48,26 @@ WholeTensors gather_all(RankContext& rank, const TrainState& state, What what) {
   return whole;
 }
 
+/// What fp16's loss scale, a power of two, multiplied in the step: gradients of weights, and of
+/// activations, whose names say d_.
+void unscale(Outcome& outcome, double loss_scale) {
+  const auto divide = [&](std::vector<double>& values) {
+    for (double& value : values) {
+      value /= loss_scale;
+    }
+  };
+  for (WholeTensors* tensors : {&outcome.gradients, &outcome.local_gradients}) {
+    for (auto& [name, values] : *tensors) {
+      divide(values);
+    }
+  }
+  for (auto& [name, values] : outcome.activations) {
+    if (name.find(" d_") != std::string::npos) {
+      divide(values);
+    }
+  }
+}
+
 /// FNV-1a over the bits.
 std::int64_t checksum(const std::vector<double>& values) {
   std::uint64_t sum = 0xcbf29ce484222325;
@@ -159,6 +179,7 @@ Outcome run_layout(World& world, const Config& config, const RunPlan& plan,
     if (i == 0) {
       outcome.gradients = gather_all(rank, state, What::kGradients);
       probe.gather(rank, outcome);
+      unscale(outcome, step.loss_scale);
       if (plan.steps > 1) {
         outcome.first_weights = gather_all(rank, state, What::kMasters);
       }

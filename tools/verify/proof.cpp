@@ -57,7 +57,9 @@ bool Proof::exact_passes() const {
 
 Proof prove(World& world, const Config& config, const RunPlan& plan, const Decorators& under_test) {
   Proof proof;
-  proof.storage = precision_of(config).storage;
+  const Precision precision = precision_of(config);
+  // The coarsest type that a value is rounded to on its way.
+  proof.storage = store_options(config, precision).wire.value_or(precision.storage);
   proof.exact = run_exact(world, config, under_test);
   RealArgument real(world, config, plan);
   real.run(under_test);

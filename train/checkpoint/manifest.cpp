@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <fstream>
 #include <iterator>
 
@@ -78,6 +79,19 @@ class Reader {
       refuse(fmt::format("'{}' is {}, not a text", key, value.dump()));
     }
     return value.get<std::string>();
+  }
+
+  /// Of checkpoints that were written before there was one: 1.
+  LossScale loss_scale(const nlohmann::json& json) const {
+    if (!json.contains("loss_scale")) {
+      return {};
+    }
+    const nlohmann::json& value = field(json, "loss_scale");
+    const double scale = value.is_number() ? value.get<double>() : 0.0;
+    if (!(scale >= 1.0) || !std::isfinite(scale)) {
+      refuse(fmt::format("'loss_scale' is {}, not a number of 1 or more", value.dump()));
+    }
+    return {scale, count(json, "clean_steps", 0)};
   }
 
   Piece piece(const nlohmann::json& json) const {
@@ -168,6 +182,8 @@ std::string to_json(const Manifest& manifest) {
                                  {"consumed_samples", manifest.progress.consumed_samples},
                                  {"skipped_steps", manifest.progress.skipped_steps},
                                  {"non_finite_in_a_row", manifest.progress.non_finite_in_a_row},
+                                 {"loss_scale", manifest.progress.loss_scale.value},
+                                 {"clean_steps", manifest.progress.loss_scale.clean_steps},
                                  {"layout", {{"tp", manifest.tp}, {"dp", manifest.dp}}},
                                  {"moments", manifest.moments},
                                  {"config", manifest.config},
@@ -188,7 +204,8 @@ Manifest read_manifest(const std::filesystem::path& directory) {
   manifest.progress = {.step = reader.count(json, "step", 0),
                        .consumed_samples = reader.count(json, "consumed_samples", 0),
                        .skipped_steps = reader.count(json, "skipped_steps", 0),
-                       .non_finite_in_a_row = reader.count(json, "non_finite_in_a_row", 0)};
+                       .non_finite_in_a_row = reader.count(json, "non_finite_in_a_row", 0),
+                       .loss_scale = reader.loss_scale(json)};
   const Progress& progress = manifest.progress;
   if (progress.skipped_steps > progress.step ||
       progress.non_finite_in_a_row > progress.skipped_steps ||

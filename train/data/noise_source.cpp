@@ -58,6 +58,8 @@ void with_type(DType type, const F& f) {
       return f(static_cast<float*>(nullptr));
     case DType::kBF16:
       return f(static_cast<BFloat16*>(nullptr));
+    case DType::kF16:
+      return f(static_cast<Float16*>(nullptr));
     default:
       throw InternalError("input and expected output are floating-point");
   }

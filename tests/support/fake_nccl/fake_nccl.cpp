@@ -54,6 +54,8 @@ DType type_of(ncclDataType_t type) {
       return DType::kF64;
     case ncclBfloat16:
       return DType::kBF16;
+    case ncclFloat16:
+      return DType::kF16;
   }
   return DType::kU8;
 }
