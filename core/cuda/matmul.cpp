@@ -210,7 +210,11 @@ class Matmul::Library {
     auto found = plans_.find(call.description);
     if (found == plans_.end()) {
       Plan plan = make_plan(call.description);
-      tune(stream, call, plan);
+      const auto [tuned, first] = tuned_.try_emplace(tuning_class(call.description));
+      if (first || !adopt(tuned->second, plan)) {
+        tune(stream, call, plan);
+        tuned->second = plan.algorithm;
+      }
       found = plans_.emplace(call.description, std::move(plan)).first;
     }
     const Plan& plan = found->second;
@@ -269,6 +273,19 @@ class Matmul::Library {
       return result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kWorkspaceBytes;
     });
     return results;
+  }
+
+  /// Takes the algorithm that another product of the class was tuned to, if it can do this one.
+  bool adopt(const std::optional<cublasLtMatmulAlgo_t>& tuned, Plan& plan) {
+    cublasLtMatmulHeuristicResult_t result{};
+    if (!tuned ||
+        cublasLtMatmulAlgoCheck(lt_, plan.operation.get(), plan.a.get(), plan.b.get(), plan.d.get(),
+                                plan.d.get(), &*tuned, &result) != CUBLAS_STATUS_SUCCESS ||
+        result.workspaceSize > kWorkspaceBytes) {
+      return false;
+    }
+    plan.algorithm = tuned;
+    return true;
   }
 
   void tune(CudaStream& stream, const MatmulCall& call, Plan& plan) {
@@ -340,6 +357,7 @@ class Matmul::Library {
   cublasLtHandle_t lt_ = nullptr;
   cublasHandle_t blas_ = nullptr;  ///< made when first needed
   std::map<MatmulDescription, Plan> plans_;
+  std::map<MatmulDescription, std::optional<cublasLtMatmulAlgo_t>> tuned_;  ///< by tuning_class
 };
 
 Matmul::Matmul() : library_(std::make_unique<Library>()) {}

@@ -1,6 +1,7 @@
 #include "core/cuda/matmul_plan.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace tandem::cuda {
 namespace {
@@ -128,6 +129,13 @@ MatmulCall describe(const GemmBiasGradient& args, void* bias_gradient, bool tf32
   matmul.description.epilogue = Epilogue::kBiasGradB;
   set_bias(matmul, matmul.description.output, bias_gradient);
   return with_alignments(matmul);
+}
+
+MatmulDescription tuning_class(MatmulDescription description) {
+  for (std::int64_t* size : {&description.m, &description.n, &description.k}) {
+    *size = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(*size)));
+  }
+  return description;
 }
 
 bool can_fuse(const MatmulCall& matmul) {

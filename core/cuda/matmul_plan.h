@@ -43,6 +43,10 @@ struct MatmulDescription {
   std::string to_string() const;
 };
 
+/// The products that share one tuning: of the same sizes up to the next powers of two, all else
+/// equal. Micro-batches of every number of rows would else be tuned one by one, in mid-training.
+MatmulDescription tuning_class(MatmulDescription description);
+
 struct MatmulOperands {
   const void* a = nullptr;
   const void* b = nullptr;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ using cuda::describe;
 using cuda::Epilogue;
 using cuda::MatmulCall;
 using cuda::MatmulDescription;
+using cuda::tuning_class;
 
 /// Memory that starts on 256 bytes.
 class Memory {
@@ -150,6 +152,20 @@ TEST(MatmulPlan, StridesOfASingleRowAreItsLength) {
           .description;
   EXPECT_EQ(d.ldb, 8);
   EXPECT_EQ(d.n, 1);
+}
+
+// A training run meets as many numbers of rows as it has steps; of those up to 4096 there are seven
+// classes from 64 on, and one weight's are never another's of twice the width.
+TEST(MatmulPlan, NumbersOfRowsShareATuning) {
+  std::set<MatmulDescription> classes;
+  for (std::int64_t rows = 64; rows <= 4096; rows += 64) {
+    MatmulDescription forward{.m = 1024, .n = rows, .k = 512, .lda = 512, .ldb = 512, .ldd = 1024};
+    classes.insert(tuning_class(forward));
+  }
+  EXPECT_EQ(classes.size(), 7u);
+  const MatmulDescription one{.m = 100, .n = 65, .k = 512};
+  EXPECT_EQ(tuning_class(one), (MatmulDescription{.m = 128, .n = 128, .k = 512}));
+  EXPECT_NE(tuning_class(one), tuning_class({.m = 200, .n = 65, .k = 512}));
 }
 
 TEST(MatmulPlan, FusesOnlyWhatTheLibraryTakes) {
