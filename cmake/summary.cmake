@@ -5,7 +5,7 @@ message(STATUS "  compiler        ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_
 message(STATUS "  CPU matmul      oneDNN ${dnnl_VERSION}")
 message(STATUS "  vector kernels  Highway ${hwy_VERSION}")
 if(TANDEM_MPI)
-  message(STATUS "  processes       MPI ${MPI_C_VERSION} (${MPIEXEC_EXECUTABLE})")
+  message(STATUS "  processes       MPI ${MPI_C_VERSION} (${MPIEXEC_EXECUTABLE}), Asio ${ASIO_VERSION}")
 else()
   message(STATUS "  processes       none (TANDEM_MPI=OFF): ranks are threads of one process on one host")
 endif()

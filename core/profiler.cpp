@@ -37,9 +37,12 @@ Text text_of(const RangeName& range) {
 
 }  // namespace
 
-Profiler::Profiler(bool nvtx) : nvtx_(nvtx) {}
+Profiler::Profiler(bool nvtx, OpenRanges* open) : nvtx_(nvtx), open_(open) {}
 
 void Profiler::begin(const RangeName& range) {
+  if (open_ != nullptr) {
+    open_->push(range.name, range.detail);
+  }
   if (!nvtx_) {
     return;
   }
@@ -57,6 +60,9 @@ void Profiler::begin(const RangeName& range) {
 }
 
 void Profiler::end() {
+  if (open_ != nullptr) {
+    open_->pop();
+  }
   if (nvtx_) {
     nvtxDomainRangePop(domain());
   }
@@ -68,9 +74,17 @@ void Profiler::name_thread(const std::string& name) const {
   }
 }
 #else
-Profiler::Profiler(bool) : nvtx_(false) {}
-void Profiler::begin(const RangeName&) {}
-void Profiler::end() {}
+Profiler::Profiler(bool, OpenRanges* open) : nvtx_(false), open_(open) {}
+void Profiler::begin(const RangeName& range) {
+  if (open_ != nullptr) {
+    open_->push(range.name, range.detail);
+  }
+}
+void Profiler::end() {
+  if (open_ != nullptr) {
+    open_->pop();
+  }
+}
 void Profiler::name_thread(const std::string&) const {}
 #endif
 

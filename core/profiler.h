@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/open_ranges.h"
+
 namespace tandem {
 
 /// What a range says of itself: "layers.3 g.forward" + "all_reduce", with the bytes it moves or the
@@ -20,7 +22,8 @@ struct RangeName {
 /// One per rank, in its RankContext.
 class Profiler {
  public:
-  explicit Profiler(bool nvtx);
+  /// `open`: is told of every range, for a thread that watches this rank; may be nullptr.
+  explicit Profiler(bool nvtx, OpenRanges* open = nullptr);
 
   void begin(const RangeName& range);
   void end();
@@ -29,6 +32,7 @@ class Profiler {
 
  private:
   bool nvtx_;
+  OpenRanges* open_;
 };
 
 /// A range that lasts as long as the object. `profiler` may be nullptr.

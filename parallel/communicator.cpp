@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/profiler.h"
+#include "parallel/flight_recorder.h"
 
 namespace tandem {
 
@@ -80,18 +81,17 @@ class Communicator::Call {
  public:
   /// `tensor`: this rank's, whose elements are counted; absent for none.
   Call(Communicator& communicator, Collective op, const Tensor& tensor,
-       const CollectiveOptions& options)
+       const CollectiveOptions& options, int root = 0)
       : communicator_(communicator),
+        entered_{communicator.holds_host() ? communicator.recorder_ : nullptr},
         ledger_(communicator.holds_host() ? communicator.ledger_ : nullptr),
         range_(communicator.profiler_,
                RangeName{
                    options.label.empty() ? std::string_view(communicator.name_) : options.label,
                    name_of(op), tensor.absent() ? -1 : static_cast<std::int64_t>(tensor.bytes())}),
         held_(ledger_, communicator.current_line_) {
-    communicator.enter(op, tensor.absent() ? DType::kU8 : tensor.dtype,
-                       tensor.absent() ? 0 : tensor.numel(), options);
+    communicator.enter(op, tensor, options, root);
   }
-
   /// The call's result, whose waits are told to the ledger too.
   Work result(Work work) const {
     work.ledger_ = ledger_;
@@ -100,7 +100,18 @@ class Communicator::Call {
   }
 
  private:
+  /// Leaves after the range has ended: who is not in a call is not in its range either.
+  struct Entered {
+    FlightRecorder* recorder;
+    ~Entered() {
+      if (recorder != nullptr) {
+        recorder->leave();
+      }
+    }
+  };
+
   Communicator& communicator_;
+  Entered entered_;
   Ledger* ledger_;
   ProfileRange range_;
   HeldHost held_;
@@ -202,7 +213,7 @@ Work Communicator::broadcast(const Tensor& tensor, int root, const CollectiveOpt
   if (size() == 1) {
     return {};
   }
-  const Call call(*this, Collective::kBroadcast, tensor, options);
+  const Call call(*this, Collective::kBroadcast, tensor, options, root);
   return call.result(do_broadcast(tensor, root, options));
 }
 
@@ -220,11 +231,25 @@ void Communicator::add_time(Ledger::LineNumber line, double seconds, double expo
   }
 }
 
-void Communicator::enter(Collective op, DType dtype, std::int64_t count,
-                         const CollectiveOptions& options) {
-  current_ = {Label(name_), sequence_++, op, dtype, count, Label(options.label)};
+void Communicator::record_in(FlightRecorder& recorder) {
+  recorder_ = &recorder;
+  recorded_as_ = recorder.add_group(name_, ranks_);
+}
+
+void Communicator::enter(Collective op, const Tensor& tensor, const CollectiveOptions& options,
+                         int root) {
+  const bool absent = tensor.absent();
+  current_ = {.entry = {Label(name_), sequence_++, op, absent ? DType::kU8 : tensor.dtype,
+                        absent ? 0 : tensor.numel(), Label(options.label)},
+              .reduce = options.op,
+              .root = root,
+              .shape = absent ? Shape{} : tensor.shape};
+  current_.digest = digest_of(current_);
   if (ledger_ != nullptr) {
-    current_line_ = ledger_->add(current_, size());
+    current_line_ = ledger_->add(current_.entry, size());
+  }
+  if (recorder_ != nullptr) {
+    recorder_->enter(recorded_as_, current_, holds_host());
   }
 }
 

@@ -17,10 +17,12 @@
 
 #include "core/device.h"
 #include "core/tensor.h"
+#include "parallel/announcement.h"
 #include "parallel/ledger.h"
 
 namespace tandem {
 
+class FlightRecorder;
 class Profiler;
 
 /// A collective under way. The buffers stay alive, and the result unread, until a wait. A default
@@ -79,6 +81,9 @@ class Communicator {
   int index() const { return index_; }
   const std::vector<int>& ranks() const { return ranks_; }
 
+  /// From here on calls are told to `recorder`, this rank's, which outlives the communicator.
+  void record_in(FlightRecorder& recorder);
+
   // All tensors must be contiguous: a strided view is refused with InternalError, never summed
   // wrong. All of them throw InternalError for arguments that do not fit together.
 
@@ -100,6 +105,10 @@ class Communicator {
   /// Returns (at a wait) after every rank has called it.
   Work barrier(const CollectiveOptions& options);
 
+  /// Collective, before results are used that cannot be taken back: throws PeerLost if the ranks
+  /// did not call the same so far. Where calls hold the host, each compares as it is made, and
+  /// there is nothing to do.
+  virtual void compare_calls() {}
   /// Before the host blocks on a stream: returns once what was issued so far is done, and tells the
   /// ledger for how long streams waited for it. Where collectives run on a device, this is where
   /// errors and stalls surface: a stream that waits for a peer in vain would block the host for
@@ -114,7 +123,8 @@ class Communicator {
   /// The group's own stream, for what an implementation queues.
   Stream& stream() const { return *stream_; }
   /// The collective that is being issued.
-  const LedgerEntry& current() const { return current_; }
+  const LedgerEntry& current() const { return current_.entry; }
+  const Announcement& announcement() const { return current_; }
   /// The place of its label's totals in the ledger.
   Ledger::LineNumber current_line() const { return current_line_; }
   /// Time that a device took for a collective, and for which it waited for one and could not
@@ -139,7 +149,7 @@ class Communicator {
 
   class Call;
 
-  void enter(Collective op, DType dtype, std::int64_t count, const CollectiveOptions& options);
+  void enter(Collective op, const Tensor& tensor, const CollectiveOptions& options, int root);
   Work copy_alone(const Tensor& from, const Tensor& to, const CollectiveOptions& options);
 
   std::string name_;
@@ -150,8 +160,10 @@ class Communicator {
   Ledger* ledger_;
   Profiler* profiler_;
   std::uint64_t sequence_ = 0;
-  LedgerEntry current_;
+  Announcement current_;
   Ledger::LineNumber current_line_ = 0;
+  FlightRecorder* recorder_ = nullptr;
+  int recorded_as_ = 0;
 };
 
 }  // namespace tandem

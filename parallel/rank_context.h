@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "core/profiler.h"
 #include "parallel/communicator.h"
+#include "parallel/flight_recorder.h"
 #include "parallel/layout.h"
 #include "parallel/ledger.h"
 
@@ -24,6 +25,7 @@ struct RankContext {
   Communicator* control = nullptr;
   Ledger* ledger = nullptr;
   Profiler* profiler = nullptr;
+  FlightRecorder* recorder = nullptr;
   const Logger* log = nullptr;
 };
 

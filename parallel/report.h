@@ -1,39 +1,40 @@
-// What a rank says of itself at the start of a collective, and the words in which a group that
-// disagrees, or waits in vain, is reported. Both kinds of communicator check and speak alike.
+// The words in which a group that disagrees is reported, whoever finds it: the ranks themselves as
+// they compare what they call, or a watchdog that sees what they called.
 #pragma once
 
 #include <span>
 #include <string>
 #include <vector>
 
-#include "core/device.h"
-#include "parallel/ledger.h"
+#include "core/error.h"
+#include "parallel/announcement.h"
 
 namespace tandem {
-
-/// Plain bytes: sent to other processes as it is.
-struct Announcement {
-  LedgerEntry entry;
-  ReduceOp reduce = ReduceOp::kSum;
-  int root = 0;
-  /// all_to_all, whose counts may differ by rank: elements sent to the rank that reads this.
-  std::int64_t sent_to_reader = 0;
-};
-
-/// Whether two ranks make the same call: group, sequence, operation, type, count, reduction, root.
-bool agree(const Announcement& a, const Announcement& b);
 
 /// "{0, 2}"
 std::string to_string(std::span<const int> ranks);
 
-/// One line per rank of what it called; `ranks` are global and in the order of `calls`.
-std::string disagreement(std::span<const int> ranks, std::span<const Announcement> calls);
+/// What a rank tells when it finds that the job cannot go on.
+struct Alarm {
+  std::string text;
+  /// Ranks whose last collectives belong to the report.
+  std::vector<int> sides = {};
+  ExitCode code = ExitCode::kPeer;  ///< what the rank that tells leaves with
+};
 
-/// Who has not arrived (global ranks) at `entry` after `seconds`.
-std::string time_out(const LedgerEntry& entry, std::span<const int> ranks,
-                     std::span<const int> missing, double seconds);
+/// "rank 1: why", of a world of several ranks.
+std::string abandoned(int rank, int size, const std::string& why);
 
-/// The same where the device only knows that `entry` does not end.
+struct Disagreement {
+  std::string text;
+  std::vector<int> ranks;  ///< global: those that differ from most; of two ranks, both
+  std::vector<int> sides;  ///< one rank of each opinion, the most shared first
+};
+
+/// `ranks` are global and in the order of `calls`, which are not all the same.
+Disagreement disagreement(std::span<const int> ranks, std::span<const Announcement> calls);
+
+/// Where the device only knows that `entry` does not end.
 std::string not_complete(const LedgerEntry& entry, std::span<const int> ranks, double seconds);
 
 }  // namespace tandem

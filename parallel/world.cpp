@@ -23,6 +23,13 @@ bool any_set(std::initializer_list<const char*> variables) {
 
 }  // namespace
 
+void World::abandon(const std::string& why, ExitCode code) noexcept {
+  try {
+    raise({.text = abandoned(rank(), size(), why), .code = code});
+  } catch (...) {  // no memory for the text: the peers find out by time-out
+  }
+}
+
 int launched_ranks() {
   if (const int ranks = number_in("OMPI_COMM_WORLD_SIZE"); ranks > 0) {
     return ranks;

@@ -9,6 +9,8 @@
 
 #include "core/device.h"
 #include "parallel/communicator.h"
+#include "parallel/flight_recorder.h"
+#include "parallel/report.h"
 
 namespace tandem {
 
@@ -31,14 +33,25 @@ class World {
   /// Throws PeerLost if a peer is known to have given up: for ranks that wait elsewhere than in a
   /// collective of this world.
   virtual void check() = 0;
-  /// This rank cannot go on: peers that wait for it, now or later, wake with PeerLost that carries
-  /// `why`. Where ranks are processes this ends nothing by itself: the others find out by time-out
-  /// or by the launcher.
-  virtual void abandon(const std::string& why) noexcept = 0;
+  /// This rank found that the world cannot go on: peers that wait for it, now or later, wake with
+  /// PeerLost. Returns the report, which is this alarm's unless there was one before.
+  virtual std::string raise(const Alarm& alarm) = 0;
+  /// This rank cannot go on, for `why`, and leaves with `code`.
+  void abandon(const std::string& why, ExitCode code = ExitCode::kPeer) noexcept;
+  /// What this rank is doing, for whoever has to explain a stall.
+  virtual FlightRecorder& recorder() = 0;
 };
 
 struct WorldOptions {
-  double timeout_s = 60;  ///< a collective that takes longer throws PeerLost naming who is missing
+  double timeout_s = 60;  ///< a collective that takes longer ends the world with a report
+  /// Is given the one report of why a world failed, whatever ranks find, and before any rank is
+  /// told; by some thread of the rank that tells it.
+  std::function<void(const std::string& report)> report = {};
+  /// Is given, at most once, the words of a collective that is far slower than usual.
+  std::function<void(const std::string& warning)> warn = {};
+  /// The process ends with exit code 4 if a rank does not leave within a second of the report: it
+  /// may hang where nothing wakes it.
+  bool ends_process = false;
 };
 
 /// Runs `body` on `ranks` threads, each with its World, and waits for all. A rank whose body throws

@@ -14,6 +14,7 @@ ocl-icd-opencl-dev  2.3    asked for by the CMake files of the oneDNN package
 libhwy-dev          1.0    Highway: vector kernels on CPUs
 libopenmpi-dev      4.1    MPI: ranks as processes
 openmpi-bin         4.1    mpirun
+libasio-dev         1.22   Asio: the side channel between processes
 libyaml-cpp-dev     0.7    reading configs
 libcli11-dev        2.1    command lines
 nlohmann-json3-dev  3.11   JSON

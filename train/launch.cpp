@@ -1,5 +1,7 @@
 #include "train/launch.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -148,6 +150,26 @@ int refuse_worlds_of_one(const std::string& program, int launched, int size) {
   return static_cast<int>(ExitCode::kUsage);
 }
 
+/// In one piece and past the streams: the rank's own thread may hang while it holds them.
+void write_line(const std::string& line) {
+  const std::string text = line + "\n";
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t written = write(STDERR_FILENO, text.data() + done, text.size() - done);
+    if (written <= 0) {
+      return;
+    }
+    done += static_cast<std::size_t>(written);
+  }
+}
+
+WorldOptions world_options(const std::string& program, double timeout_s) {
+  return {
+      .timeout_s = timeout_s,
+      .report = [program](const std::string& text) { write_line(program + ": error: " + text); },
+      .warn = [program](const std::string& text) { write_line(program + ": warning: " + text); },
+      .ends_process = true};
+}
+
 /// One rank from its first check to its exit code.
 class Rank {
  public:
@@ -172,17 +194,11 @@ class Rank {
         print_error(program_.description.name, error.what());
       }
       return static_cast<int>(error.code());
-    } catch (const PeerLost& error) {
-      print_error(program_.description.name, at_rank(error.what()));
-      world_.abandon(error.what());
-      return static_cast<int>(error.code());
-    } catch (const Error& error) {
-      print_error(program_.description.name, at_rank(error.what()));
-      world_.abandon(error.what());
+    } catch (const Error& error) {  // the world reports it, unless it has reported something else
+      world_.abandon(error.what(), error.code());
       return static_cast<int>(error.code());
     } catch (const std::exception& error) {
-      print_error(program_.description.name, at_rank(error.what()));
-      world_.abandon(error.what());
+      world_.abandon(error.what(), ExitCode::kInternal);
       return static_cast<int>(ExitCode::kInternal);
     }
   }
@@ -213,10 +229,6 @@ class Rank {
     return job->run(session);
   }
 
-  std::string at_rank(const std::string& text) const {
-    return world_.size() == 1 ? text : "rank " + std::to_string(world_.rank()) + ": " + text;
-  }
-
   const Program& program_;
   World& world_;
   int launched_;
@@ -244,7 +256,7 @@ Session::Session(World& world, const Config& config, Communicator& control, Ledg
     : world_(&world),
       hosts_(map_hosts(control)),
       log_(std::move(log)),
-      profiler_(config.profile.nvtx),
+      profiler_(config.profile.nvtx, &world.recorder().ranges()),
       device_(std::move(device)) {
   rank_.layout = {config.parallel.tp, config.parallel.dp, world.rank()};
   rank_.threads = threads_per_rank(config, hosts_);
@@ -260,6 +272,7 @@ Session::Session(World& world, const Config& config, Communicator& control, Ledg
   rank_.compute = compute_.get();
   rank_.ledger = &ledger;
   rank_.profiler = &profiler_;
+  rank_.recorder = &world.recorder();
   rank_.log = &log_;
   if (placement_.comm == CommChoice::kNccl) {
     nccl_ =
@@ -361,7 +374,8 @@ int launch(const Program& program, int argc, const char* const* argv) {
     }
     const int launched = launched_ranks();
     if (launched > 0) {
-      const std::unique_ptr<World> world = make_mpi_world({});
+      const std::unique_ptr<World> world =
+          make_mpi_world(world_options(name, WorldOptions{}.timeout_s));
       if (world->size() != launched) {
         return refuse_worlds_of_one(name, launched, world->size());
       }
@@ -372,7 +386,7 @@ int launch(const Program& program, int argc, const char* const* argv) {
     const Config config = load_config({.file = line.config, .overrides = line.overrides});
     std::vector<int> codes(static_cast<std::size_t>(config.world()));
     const auto thrown = run_local_world(
-        config.world(), {.timeout_s = config.parallel.timeout_s}, [&](World& world) {
+        config.world(), world_options(name, config.parallel.timeout_s), [&](World& world) {
           codes[static_cast<std::size_t>(world.rank())] = Rank(program, world, 0, argc, argv).run();
         });
     for (const std::exception_ptr& exception : thrown) {

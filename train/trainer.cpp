@@ -80,6 +80,9 @@ StepResult Trainer::run_step(int signal) {
   const auto start = Clock::now();
   StepResult result;
   result.step = ++step_;
+  if (rank_->recorder != nullptr) {
+    rank_->recorder->set_step(step_);
+  }
   const auto batches = [&] {
     const ProfileRange fetch(rank_->profiler, "fetch");
     return source_->fetch_step(consumed_samples_);
@@ -240,6 +243,8 @@ std::array<double, 2> Trainer::reduce_scalars() {
 }
 
 std::array<double, 2> Trainer::read_scalars() {
+  rank_->tensor_parallel->compare_calls();
+  rank_->data_parallel->compare_calls();
   settle();  // before the copy is queued: when a lost peer is told of, nothing may write `values`
   std::array<double, 2> values{};
   rank_->device->copy(*rank_->compute, state_->scalars, Tensor::of<double>(values, {2}));

@@ -77,7 +77,7 @@ template <typename Fill, typename Part>
 Work LocalCommunicator::run(const CollectiveOptions& options, Fill&& fill, Part&& part) {
   Exchange& exchange = group_->open(current().sequence);
   Posting& own = exchange.postings[static_cast<std::size_t>(index())];
-  own.call = {current(), options.op, 0, 0};
+  own.call = announcement();
   own.input = own.output = {};
   if (own.ready == nullptr) {
     own.ready = device().make_event();
@@ -88,7 +88,7 @@ Work LocalCommunicator::run(const CollectiveOptions& options, Fill&& fill, Part&
     options.after->record(*own.ready);
   }
   fill(own);
-  group_->arrive(index(), exchange);
+  group_->arrive(exchange);
   auto work = std::make_shared<LocalWork>(group_, exchange);
   try {
     for (const Posting& posting : exchange.postings) {
@@ -99,8 +99,8 @@ Work LocalCommunicator::run(const CollectiveOptions& options, Fill&& fill, Part&
     part(exchange);
     stream().record(*own.done);
   } catch (const std::exception& error) {
-    group_->fail("rank " + std::to_string(ranks()[static_cast<std::size_t>(index())]) +
-                 " failed in " + current().to_string() + ": " + error.what());
+    group_->raise({"rank " + std::to_string(ranks()[static_cast<std::size_t>(index())]) +
+                   " failed in " + current().to_string() + ": " + error.what()});
     group_->finish(exchange, false);
     throw;
   }
@@ -208,11 +208,7 @@ void LocalCommunicator::check_counts(const Exchange& exchange) {
 Work LocalCommunicator::do_broadcast(const Tensor& tensor, int root,
                                      const CollectiveOptions& options) {
   return run(
-      options,
-      [&](Posting& own) {
-        own.call.root = root;
-        own.input = tensor;
-      },
+      options, [&](Posting& own) { own.input = tensor; },
       [&](const Exchange& exchange) {
         if (index() != root && tensor.numel() > 0) {
           device().copy(stream(), exchange.postings[static_cast<std::size_t>(root)].input.flat(),

@@ -17,16 +17,13 @@ using Clock = std::chrono::steady_clock;
 // a sleep and a wake-up cost 50 us on some machines.
 constexpr auto kSpin = std::chrono::microseconds(10);
 constexpr auto kYield = std::chrono::microseconds(100);
-/// Thirty years: a time-out beyond it may not fit the clock, and would then be in the past.
-constexpr double kLongestTimeout = 1e9;
 
 }  // namespace
 
-LocalGroup::LocalGroup(std::vector<int> ranks, double timeout_s)
+LocalGroup::LocalGroup(std::vector<int> ranks, std::function<std::string(const Alarm&)> raise)
     : ranks_(std::move(ranks)),
-      timeout_s_(std::min(timeout_s, kLongestTimeout)),
-      crowded_(ranks_.size() > std::thread::hardware_concurrency()),
-      departed_(ranks_.size()) {}
+      raise_(std::move(raise)),
+      crowded_(ranks_.size() > std::thread::hardware_concurrency()) {}
 
 Exchange& LocalGroup::open(std::uint64_t sequence) {
   const std::lock_guard lock(mutex_);
@@ -49,40 +46,23 @@ Exchange& LocalGroup::open(std::uint64_t sequence) {
   return exchange;
 }
 
-void LocalGroup::arrive(int index, Exchange& exchange) {
+void LocalGroup::arrive(Exchange& exchange) {
   const int size = static_cast<int>(ranks_.size());
-  const auto start = Clock::now();
   {
     const std::lock_guard lock(mutex_);
     if (failed_) {
       throw_failure();
     }
-    exchange.present[static_cast<std::size_t>(index)] = 1;
     if (exchange.arrived.fetch_add(1) + 1 == size) {
       changed_.notify_all();
-    } else if (check_departed(exchange)) {
-      throw_failure();
     }
   }
-  const auto deadline = start + std::chrono::duration_cast<Clock::duration>(
-                                    std::chrono::duration<double>(timeout_s_));
   // An exchange that is complete stays so, whatever fails afterwards; one that is incomplete when
   // its group fails stays incomplete, since arriving is refused from then on.
-  wait([&] { return exchange.arrived == size || failed_; }, &deadline);
+  wait([&] { return exchange.arrived == size || failed_; });
   if (exchange.arrived != size) {
     const std::lock_guard lock(mutex_);
     if (exchange.arrived != size) {
-      if (!failed_) {
-        std::vector<int> missing;
-        for (std::size_t r = 0; r < ranks_.size(); ++r) {
-          if (exchange.present[r] == 0) {
-            missing.push_back(ranks_[r]);
-          }
-        }
-        const std::chrono::duration<double> waited = Clock::now() - start;
-        fail_locked(time_out(exchange.postings[static_cast<std::size_t>(index)].call.entry, ranks_,
-                             missing, waited.count()));
-      }
       throw_failure();
     }
   }
@@ -99,9 +79,8 @@ void LocalGroup::check_agreement(const Exchange& exchange) {
   for (const Posting& posting : postings) {
     calls.push_back(posting.call);
   }
-  const std::string text = disagreement(ranks_, calls);
-  fail(text);
-  throw PeerLost(text);
+  const Disagreement found = disagreement(ranks_, calls);
+  throw PeerLost(raise({found.text, found.sides}));
 }
 
 void LocalGroup::finish(Exchange& exchange, bool well) {
@@ -118,7 +97,7 @@ void LocalGroup::finish(Exchange& exchange, bool well) {
 
 void LocalGroup::wait_finished(Exchange& exchange) {
   const int size = static_cast<int>(ranks_.size());
-  wait([&] { return exchange.finished == size; }, nullptr);
+  wait([&] { return exchange.finished == size; });
 }
 
 void LocalGroup::check_well(const Exchange& exchange) {
@@ -137,7 +116,6 @@ void LocalGroup::release(Exchange& exchange) {
   exchange.finished = 0;
   exchange.faulty = false;
   exchange.released = 0;
-  std::fill(exchange.present.begin(), exchange.present.end(), 0);
   const auto found = std::find_if(open_.begin(), open_.end(),
                                   [&](const auto& open) { return open.get() == &exchange; });
   free_.push_back(std::move(*found));
@@ -146,10 +124,6 @@ void LocalGroup::release(Exchange& exchange) {
 
 void LocalGroup::fail(const std::string& why) {
   const std::lock_guard lock(mutex_);
-  fail_locked(why);
-}
-
-void LocalGroup::fail_locked(const std::string& why) {
   if (!failed_) {
     failure_ = why;
     failed_ = true;
@@ -157,43 +131,14 @@ void LocalGroup::fail_locked(const std::string& why) {
   }
 }
 
-void LocalGroup::depart(int rank) {
-  const auto found = std::find(ranks_.begin(), ranks_.end(), rank);
-  if (found == ranks_.end()) {
-    return;
-  }
-  const std::lock_guard lock(mutex_);
-  departed_[static_cast<std::size_t>(found - ranks_.begin())] = 1;
-  for (const auto& exchange : open_) {
-    check_departed(*exchange);
-  }
-}
-
-bool LocalGroup::check_departed(const Exchange& exchange) {
-  if (exchange.arrived == 0) {
-    return false;
-  }
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    if (departed_[r] != 0 && exchange.present[r] == 0) {
-      const auto waiting = std::find(exchange.present.begin(), exchange.present.end(), 1);
-      const auto& call =
-          exchange.postings[static_cast<std::size_t>(waiting - exchange.present.begin())].call;
-      fail_locked("rank " + std::to_string(ranks_[r]) + " ended without " + call.entry.to_string() +
-                  " in group " + std::string(call.entry.group.view()) + " " + to_string(ranks_));
-      return true;
-    }
-  }
-  return false;
-}
-
 void LocalGroup::throw_failure() { throw PeerLost(failure_); }
 
 template <typename Done>
-bool LocalGroup::wait(Done&& done, const Clock::time_point* deadline) {
+void LocalGroup::wait(Done&& done) {
   const auto start = Clock::now();
   for (auto waited = Clock::duration{}; waited < kYield; waited = Clock::now() - start) {
     if (done()) {
-      return true;
+      return;
     }
     if (crowded_ || waited > kSpin) {
       sched_yield();
@@ -201,14 +146,8 @@ bool LocalGroup::wait(Done&& done, const Clock::time_point* deadline) {
   }
   std::unique_lock lock(mutex_);
   ++sleepers_;
-  bool held = true;
-  if (deadline == nullptr) {
-    changed_.wait(lock, done);
-  } else {
-    held = changed_.wait_until(lock, *deadline, done);
-  }
+  changed_.wait(lock, done);
   --sleepers_;
-  return held;
 }
 
 }  // namespace tandem

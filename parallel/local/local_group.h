@@ -5,9 +5,9 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -30,7 +30,7 @@ struct Posting {
 /// One collective of a group. Kept until every rank has let go of it, then used again: a rank may
 /// run ahead by any number of collectives.
 struct Exchange {
-  explicit Exchange(std::size_t size) : postings(size), present(size) {}
+  explicit Exchange(std::size_t size) : postings(size) {}
 
   std::uint64_t sequence = 0;
   std::vector<Posting> postings;  ///< by group index
@@ -38,19 +38,19 @@ struct Exchange {
   std::atomic<int> finished{0};
   std::atomic<bool> faulty{false};  ///< a rank could not do its part
   // Under the group's mutex.
-  std::vector<char> present;
   int released = 0;
 };
 
 class LocalGroup {
  public:
-  LocalGroup(std::vector<int> ranks, double timeout_s);
+  /// `raise` ends the world for all its groups (World::abandon), and returns the report.
+  LocalGroup(std::vector<int> ranks, std::function<std::string(const Alarm&)> raise);
 
   /// The exchange `sequence`, for a rank to fill in its posting.
   Exchange& open(std::uint64_t sequence);
-  /// Blocks the host until all ranks have posted. Throws PeerLost, and then nobody ever will find
-  /// this exchange complete: a rank disagrees, is gone, or is not there in time.
-  void arrive(int index, Exchange& exchange);
+  /// Blocks the host until all ranks have posted. Throws PeerLost if they disagree, or if the world
+  /// fails first; then nobody ever will find this exchange complete.
+  void arrive(Exchange& exchange);
   /// This rank's part is queued and its done event recorded; `well` false: it could not be.
   void finish(Exchange& exchange, bool well);
   /// Blocks the host until every rank has queued its part, or failed to.
@@ -62,28 +62,25 @@ class LocalGroup {
   /// Every rank that waits in this group for an incomplete exchange, now or later, gets PeerLost
   /// with the first text given.
   void fail(const std::string& why);
-  /// Global rank `rank` makes no more calls: who waits for it waits in vain.
-  void depart(int rank);
+  /// This rank found that the world cannot go on; returns the report.
+  std::string raise(const Alarm& alarm) { return raise_(alarm); }
 
  private:
   /// Every rank finds the same disagreement, since all postings are there.
   void check_agreement(const Exchange& exchange);
-  bool check_departed(const Exchange& exchange);
-  void fail_locked(const std::string& why);
   [[noreturn]] void throw_failure();
-  /// Spins for a moment, then sleeps until `done` holds; false at `deadline`.
+  /// Spins for a moment, then sleeps until `done` holds.
   template <typename Done>
-  bool wait(Done&& done, const std::chrono::steady_clock::time_point* deadline);
+  void wait(Done&& done);
 
   const std::vector<int> ranks_;
-  const double timeout_s_;
+  const std::function<std::string(const Alarm&)> raise_;
   const bool crowded_;  ///< more ranks than processors
   std::atomic<bool> failed_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
   int sleepers_ = 0;
   std::string failure_;
-  std::vector<char> departed_;
   std::vector<std::unique_ptr<Exchange>> open_, free_;
 };
 

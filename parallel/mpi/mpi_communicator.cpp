@@ -47,15 +47,14 @@ MpiCommunicator::MpiCommunicator(std::string name, std::vector<int> ranks, int i
       outgoing_(static_cast<std::size_t>(size())),
       incoming_(static_cast<std::size_t>(size())) {}
 
-void MpiCommunicator::open(const CollectiveOptions& options, int root, const Tensors& outgoing) {
+void MpiCommunicator::open(const CollectiveOptions& options, const Tensors& outgoing) {
   if (options.after != nullptr) {
     options.after->synchronize();
   }
-  transport_->check_world();
   const auto slots = static_cast<std::size_t>(size());
   std::byte* sent = sent_.reserve<std::byte>(slots * kSlotBytes);
   inbox_ = received_.reserve<std::byte>(slots * kSlotBytes);
-  Announcement own{current(), options.op, root, 0};
+  Announcement own = announcement();
   for (int r = 0; r < size(); ++r) {
     if (r != index()) {
       transport_->receive(batch_, inbox_ + static_cast<std::size_t>(r) * kSlotBytes, kSlotBytes,
@@ -78,8 +77,6 @@ void MpiCommunicator::open(const CollectiveOptions& options, int root, const Ten
     transport_->send(batch_, slot, bytes, world_rank(r), tag_ + kOpening);
   }
   wait(batch_);
-  // What a peer said before it announced this collective, or instead of the next, is here by now.
-  transport_->check_world();
   bool agreed = true;
   for (int r = 0; r < size(); ++r) {
     agreed = agreed && (r == index() || agree(own, announced_by(r)));
@@ -89,7 +86,8 @@ void MpiCommunicator::open(const CollectiveOptions& options, int root, const Ten
     for (int r = 0; r < size(); ++r) {
       calls.push_back(r == index() ? own : announced_by(r));
     }
-    throw PeerLost(disagreement(ranks(), calls));
+    const Disagreement found = disagreement(ranks(), calls);
+    throw PeerLost(transport_->raise({found.text, found.sides}));
   }
 }
 
@@ -223,7 +221,7 @@ void MpiCommunicator::reduce_in_pieces(std::int64_t pieces, ReduceOp op, bool ga
 Work MpiCommunicator::do_all_reduce(const Tensor& tensor, const CollectiveOptions& options) {
   if (is_short(tensor)) {
     std::fill(outgoing_.begin(), outgoing_.end(), tensor.flat());
-    open(options, 0, outgoing_);
+    open(options, outgoing_);
     if (tensor.numel() > 0) {
       for (int r = 0; r < size(); ++r) {
         incoming_[static_cast<std::size_t>(r)] = r == index() ? tensor.flat() : received(r, tensor);
@@ -233,7 +231,7 @@ Work MpiCommunicator::do_all_reduce(const Tensor& tensor, const CollectiveOption
     return {};
   }
   std::fill(outgoing_.begin(), outgoing_.end(), Tensor{});
-  open(options, 0, outgoing_);
+  open(options, outgoing_);
   const std::int64_t total = tensor.numel();
   const auto most = static_cast<std::int64_t>(kPieceBytes / size_of(tensor.dtype)) * size();
   const std::int64_t pieces = ceil_div(total, most);
@@ -254,7 +252,7 @@ Work MpiCommunicator::do_reduce_scatter(const Tensor& input, const Tensor& outpu
   for (int r = 0; r < size(); ++r) {
     outgoing_[static_cast<std::size_t>(r)] = inside ? part_of(input, r * total, total) : Tensor{};
   }
-  open(options, 0, outgoing_);
+  open(options, outgoing_);
   if (inside) {
     if (total > 0) {
       for (int r = 0; r < size(); ++r) {
@@ -283,7 +281,7 @@ Work MpiCommunicator::do_all_gather(const Tensor& input, const Tensor& output,
   for (int r = 0; r < size(); ++r) {
     incoming_[static_cast<std::size_t>(r)] = part_of(output, r * input.numel(), input.numel());
   }
-  open(options, 0, outgoing_);
+  open(options, outgoing_);
   transfer(outgoing_, incoming_);
   return {};
 }
@@ -300,7 +298,7 @@ Work MpiCommunicator::do_all_to_all(const Tensor& input, std::span<const std::in
     sent += send_rows[r];
     received += receive_rows[r];
   }
-  open(options, 0, outgoing_);
+  open(options, outgoing_);
   check_counts();
   transfer(outgoing_, incoming_);
   return {};
@@ -312,10 +310,13 @@ void MpiCommunicator::check_counts() const {
     const std::int64_t sent =
         peer == index() ? outgoing_[r].numel() : announced_by(peer).sent_to_reader;
     if (sent != incoming_[r].numel()) {
-      throw PeerLost(current().to_string() + " in group " + name() + " " + to_string(ranks()) +
-                     ": rank " + std::to_string(ranks()[r]) + " sends " + std::to_string(sent) +
-                     " elements to rank " + std::to_string(world_rank(index())) +
-                     ", which expects " + std::to_string(incoming_[r].numel()));
+      const int sender = ranks()[r];
+      const int reader = world_rank(index());
+      throw PeerLost(transport_->raise(
+          {current().to_string() + " in group " + name() + " " + to_string(ranks()) + ": rank " +
+               std::to_string(sender) + " sends " + std::to_string(sent) + " elements to rank " +
+               std::to_string(reader) + ", which expects " + std::to_string(incoming_[r].numel()),
+           {sender, reader}}));
     }
   }
 }
@@ -325,14 +326,14 @@ Work MpiCommunicator::do_broadcast(const Tensor& tensor, int root,
   std::fill(outgoing_.begin(), outgoing_.end(), index() == root ? tensor : Tensor{});
   std::fill(incoming_.begin(), incoming_.end(), Tensor{});
   incoming_[static_cast<std::size_t>(root)] = tensor;
-  open(options, root, outgoing_);
+  open(options, outgoing_);
   transfer(outgoing_, incoming_);
   return {};
 }
 
 Work MpiCommunicator::do_barrier(const CollectiveOptions& options) {
   std::fill(outgoing_.begin(), outgoing_.end(), Tensor{});
-  open(options, 0, outgoing_);
+  open(options, outgoing_);
   return {};
 }
 

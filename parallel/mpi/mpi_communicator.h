@@ -39,7 +39,7 @@ class MpiCommunicator final : public Communicator {
 
   /// Waits for `options.after`, exchanges announcements, with outgoing tensors that are short
   /// inside, and checks that the ranks agree.
-  void open(const CollectiveOptions& options, int root, const Tensors& outgoing);
+  void open(const CollectiveOptions& options, const Tensors& outgoing);
   Announcement announced_by(int peer) const;
   /// What came from `peer` inside its announcement, flat, of `like`'s type and size.
   Tensor received(int peer, const Tensor& like) const;
@@ -54,7 +54,7 @@ class MpiCommunicator final : public Communicator {
                         Result&& result);
   /// all_to_all: what the peers send is what this rank expects.
   void check_counts() const;
-  void wait(MpiBatch& batch) { transport_->wait(batch, current(), ranks()); }
+  void wait(MpiBatch& batch) { transport_->wait(batch); }
   void reduce(const Tensors& inputs, const Tensor& output, ReduceOp op);
   int world_rank(int group_rank) const { return ranks()[static_cast<std::size_t>(group_rank)]; }
 

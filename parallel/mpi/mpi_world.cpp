@@ -14,7 +14,7 @@ namespace {
 class MpiWorld final : public World {
  public:
   explicit MpiWorld(const WorldOptions& options)
-      : transport_(std::make_shared<MpiTransport>(options.timeout_s)) {}
+      : transport_(std::make_shared<MpiTransport>(options)) {}
 
   int rank() const override { return transport_->rank(); }
   int size() const override { return transport_->size(); }
@@ -27,19 +27,24 @@ class MpiWorld final : public World {
     ensure(place != ranks.end(), "a rank makes only groups that it is a member of");
     const int index = static_cast<int>(place - ranks.begin());
     if (device.host_memory()) {
-      return std::make_unique<MpiCommunicator>(name, ranks, index, device, ledger, profiler,
-                                               transport_, groups_++);
+      auto communicator = std::make_unique<MpiCommunicator>(name, ranks, index, device, ledger,
+                                                            profiler, transport_, groups_++);
+      communicator->record_in(recorder());
+      return communicator;
     }
     auto host = make_cpu_device(1);
     auto inner = std::make_unique<MpiCommunicator>(name, ranks, index, *host, nullptr, nullptr,
                                                    transport_, groups_++);
-    return std::make_unique<StagedCommunicator>(std::move(host), std::move(inner), device, ledger,
-                                                profiler);
+    auto communicator = std::make_unique<StagedCommunicator>(std::move(host), std::move(inner),
+                                                             device, ledger, profiler);
+    communicator->record_in(recorder());
+    return communicator;
   }
 
   void set_timeout(double seconds) override { transport_->set_timeout(seconds); }
   void check() override { transport_->check_world(); }
-  void abandon(const std::string& why) noexcept override { transport_->give_up(why); }
+  std::string raise(const Alarm& alarm) override { return transport_->raise(alarm); }
+  FlightRecorder& recorder() override { return transport_->recorder(); }
 
  private:
   std::shared_ptr<MpiTransport> transport_;

@@ -67,6 +67,11 @@ void RankState::abort(const std::string& why) noexcept {
   }
 }
 
+std::string RankState::raise(const Alarm& alarm) {
+  abort(alarm.text);
+  return world_->raise(alarm);
+}
+
 class NcclCommunicator::NcclWork final : public Work::State {
  public:
   NcclWork(NcclCommunicator& group, StreamMark done)
@@ -108,10 +113,12 @@ class NcclCommunicator::NcclWork final : public Work::State {
 
 NcclCommunicator::NcclCommunicator(std::string name, std::vector<int> ranks, int index,
                                    Device& device, Ledger* ledger, Profiler* profiler,
-                                   std::unique_ptr<NcclComm> comm, std::shared_ptr<RankState> state)
+                                   std::unique_ptr<NcclComm> comm, std::shared_ptr<RankState> state,
+                                   std::unique_ptr<Communicator> host)
     : Communicator(std::move(name), std::move(ranks), index, device, ledger, profiler),
       comm_(std::move(comm)),
       state_(std::move(state)),
+      host_(std::move(host)),
       pending_(state_->timeout()) {
   state_->add(*this);
 }
@@ -160,6 +167,15 @@ void NcclCommunicator::wait_for(const StreamMark& mark) {
   }
 }
 
+void NcclCommunicator::compare_calls() {
+  if (host_ == nullptr) {
+    return;
+  }
+  if (const auto found = history_.compare(*host_)) {
+    throw PeerLost(state_->raise({found->text, found->sides}));
+  }
+}
+
 void NcclCommunicator::settle() {
   // The last first: those before it are then reached, too.
   for (; !waits_.empty(); waits_.pop_back()) {
@@ -175,6 +191,7 @@ void NcclCommunicator::settle() {
 template <typename Queue>
 Work NcclCommunicator::issue(const CollectiveOptions& options, const char* name, Queue&& queue) {
   state_->check_open();
+  history_.add(announcement());
   const cudaStream_t on = cuda::native(stream());
   if (options.after != nullptr) {
     const StreamMark ready(events_, cuda::native(*options.after));

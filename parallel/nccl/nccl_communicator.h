@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/call_history.h"
 #include "parallel/communicator.h"
 #include "parallel/nccl/marks.h"
 #include "parallel/nccl/nccl_arguments.h"
@@ -42,6 +43,8 @@ class RankState {
   /// Throws what went wrong before, if something did.
   void check_open() const;
   void abort(const std::string& why) noexcept;
+  /// World::raise, with all groups aborted.
+  std::string raise(const Alarm& alarm);
 
  private:
   World* world_;
@@ -52,13 +55,14 @@ class RankState {
 
 class NcclCommunicator final : public Communicator {
  public:
-  /// `comm` is empty for a group of one.
+  /// `comm` is empty for a group of one, and so is `host`: the same ranks on host memory.
   NcclCommunicator(std::string name, std::vector<int> ranks, int index, Device& device,
                    Ledger* ledger, Profiler* profiler, std::unique_ptr<NcclComm> comm,
-                   std::shared_ptr<RankState> state);
+                   std::shared_ptr<RankState> state, std::unique_ptr<Communicator> host);
   /// What is under way ends first, or is aborted.
   ~NcclCommunicator() override;
 
+  void compare_calls() override;
   void settle() override;
   void cancel() noexcept override;
 
@@ -89,6 +93,8 @@ class NcclCommunicator final : public Communicator {
 
   std::unique_ptr<NcclComm> comm_;
   std::shared_ptr<RankState> state_;
+  std::unique_ptr<Communicator> host_;
+  CallHistory history_;
   std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
   Pending<StreamMark> pending_;
   /// Before and behind each wait of a stream: between them the device computed nothing.

@@ -49,8 +49,13 @@ class NcclWorld final : public World {
     if (split.color == kNoColor) {
       comm.reset();
     }
-    return std::make_unique<NcclCommunicator>(name, ranks, index, device, ledger, profiler,
-                                              std::move(comm), state_);
+    auto host = ranks.size() == 1
+                    ? nullptr
+                    : world_->make_group(name + " on the host", ranks, *host_, nullptr, nullptr);
+    auto communicator = std::make_unique<NcclCommunicator>(
+        name, ranks, index, device, ledger, profiler, std::move(comm), state_, std::move(host));
+    communicator->record_in(recorder());
+    return communicator;
   }
 
   void set_timeout(double seconds) override {
@@ -58,13 +63,12 @@ class NcclWorld final : public World {
     state_->set_timeout(seconds);
   }
   void check() override { state_->check(); }
-  void abandon(const std::string& why) noexcept override {
-    state_->abort(why);
-    world_->abandon(why);
-  }
+  std::string raise(const Alarm& alarm) override { return state_->raise(alarm); }
+  FlightRecorder& recorder() override { return world_->recorder(); }
 
  private:
   World* world_;
+  std::unique_ptr<Device> host_ = make_reference_device(1);
   std::shared_ptr<RankState> state_;
   Watch watch_;
   NcclComm comm_;

@@ -40,7 +40,8 @@ class FaultyWorld final : public World {
                                            Profiler* profiler) override;
   void set_timeout(double seconds) override { inner_->set_timeout(seconds); }
   void check() override { inner_->check(); }
-  void abandon(const std::string& why) noexcept override { inner_->abandon(why); }
+  std::string raise(const Alarm& alarm) override { return inner_->raise(alarm); }
+  FlightRecorder& recorder() override { return inner_->recorder(); }
 
  private:
   World* inner_;

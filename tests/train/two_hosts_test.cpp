@@ -11,6 +11,7 @@ namespace tandem::test {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -138,8 +139,8 @@ TEST_F(TwoHosts, ThatLoseEachOtherEndEveryRankWithFourWithinTheTimeOut) {
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(folder_.read("code." + std::to_string(rank)), "4\n") << "rank " << rank;
   }
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("error: rank 0: step "), HasSubstr("in group dp {0, 2}"),
-                                 HasSubstr("nothing from rank 2 for 4.0 s")));
+  EXPECT_THAT(outcome.err, AllOf(ContainsRegex("error: step [0-9]+: rank [23] has"),
+                                 HasSubstr("no heartbeat for "), HasSubstr(" waits in dp#")));
   EXPECT_THAT(outcome.left_over, testing::IsEmpty());
 }
 

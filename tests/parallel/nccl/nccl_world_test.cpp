@@ -143,7 +143,7 @@ TEST(NcclFailure, APeerThatGaveUpWakesThoseWhoWaitForIt) {
     }
     rank.sum().wait_host();
   });
-  EXPECT_THAT(texts[0], AllOf(HasSubstr("rank 1 gave up"), HasSubstr("a bad file")));
+  EXPECT_THAT(texts[0], HasSubstr("rank 1: a bad file"));
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(30));
 }
 
@@ -163,6 +163,24 @@ TEST(NcclFailure, WhatLeavesCancelsWhatIsUnderWay) {
     }
   });
   EXPECT_EQ(texts, (std::vector<std::string>{"", ""}));
+}
+
+TEST(NcclFailure, RanksThatCalledDifferentThingsFindOutBeforeResultsAreUsed) {
+  const auto texts = run_nccl(2, 60, [](World& world, Device& device) {
+    Rank rank(world, device);
+    rank.sum().wait(*rank.stream);
+    rank.group->compare_calls();
+    rank.group
+        ->all_reduce(rank.x.tensor(), {.after = rank.stream.get(),
+                                       .label = world.rank() == 0 ? "one path" : "another path"})
+        .wait(*rank.stream);
+    EXPECT_THROW(rank.group->compare_calls(), PeerLost);
+    rank.group->compare_calls();
+  });
+  for (const std::string& text : texts) {
+    EXPECT_THAT(text, AllOf(HasSubstr("rank 0: all#1 all_reduce fp32 x 1000 `one path`"),
+                            HasSubstr("rank 1: all#1 all_reduce fp32 x 1000 `another path`")));
+  }
 }
 
 TEST(NcclExposed, IsTheTimeForWhichTheStreamHadNothingElseToDo) {
