@@ -271,6 +271,18 @@ TEST_F(BinaryFiles, ABrokenNumpyFileIsRefusedInWords) {
   EXPECT_THAT(says(npy(2, "import os", "", two)), HasSubstr("header that is not"));
 }
 
+// A kilobyte that a search going back would take minutes for.
+TEST_F(BinaryFiles, AHostileNumpyHeaderIsRefusedInOnePass) {
+  const auto says = [&](const std::string& descr, const std::string& shape) {
+    const std::string path = write("x.npy", npy(1, descr, shape, "1234"));
+    return refusal([&] { open_npy(path); });
+  };
+  EXPECT_THAT(says(std::string(900, ' ') + "x", "(2,"), HasSubstr("header that is not"));
+  EXPECT_THAT(says("'<u2' " + std::string(400, ','), "(2,)"), HasSubstr("header that is not"));
+  EXPECT_THAT(says("'<u2'", "(2" + std::string(900, ' ') + "x)"), HasSubstr("has shape (2 "));
+  EXPECT_EQ(says("  '<u2'  ", " ( 2 , ) "), "");
+}
+
 TEST_F(BinaryFiles, RawTokensAreTwoBytesEach) {
   const std::string path = write("x.bin", Bytes().add<std::uint16_t>({7, 65535, 0}).str());
   EXPECT_EQ(all(*open_raw_u16(path)), (Ids{7, 65535, 0}));

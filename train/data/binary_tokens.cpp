@@ -22,7 +22,7 @@ constexpr std::int64_t kMegatronHeader = 34;
 
 constexpr std::array<unsigned char, 6> kNpyMagic = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 constexpr std::int64_t kLongestNpyHeader = 1 << 16;
-/// Without its padding. std::regex goes a call deeper with every character that it looks at.
+/// Without its padding.
 constexpr std::size_t kLongestNpyText = 1024;
 
 [[noreturn]] void refuse(const DataFile& file, const std::string& what) {
@@ -108,23 +108,52 @@ struct NpyHeader {
   std::string descr, order, shape;
 };
 
-NpyHeader parse_npy(const DataFile& file, std::string text) {
-  text.erase(text.find_last_not_of(" \n") + 1);
-  static const std::regex kHeader(
-      R"(\s*\{\s*('descr'|'fortran_order'|'shape')\s*:\s*([^:]*?)\s*,)"
-      R"(\s*('descr'|'fortran_order'|'shape')\s*:\s*([^:]*?)\s*,)"
-      R"(\s*('descr'|'fortran_order'|'shape')\s*:\s*([^:]*?)\s*,?\s*\}\s*)");
-  std::smatch match;
-  NpyHeader header;
-  if (text.size() <= kLongestNpyText && std::regex_match(text, match, kHeader)) {
-    for (std::size_t i = 1; i < 7; i += 2) {
-      const std::string key = match[i];
-      (key == "'descr'"   ? header.descr
-       : key == "'shape'" ? header.shape
-                          : header.order) = match[i + 1];
+/// Value text from `at` to the comma or brace that ends it, outside of quotes and parentheses;
+/// `at` then stands there, or at the end of `text`.
+std::string npy_value(const std::string& text, std::size_t& at) {
+  const std::size_t start = at;
+  int depth = 0;
+  bool quoted = false;
+  for (; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '\'') {
+      quoted = !quoted;
+    } else if (!quoted && depth == 0 && (c == ',' || c == '}')) {
+      break;
+    } else if (!quoted) {
+      depth += (c == '(') - (c == ')');
     }
   }
-  if (header.descr.empty() || header.order.empty() || header.shape.empty()) {
+  std::string value = text.substr(start, at - start);
+  value.erase(value.find_last_not_of(' ') + 1);
+  return value.erase(0, value.find_first_not_of(' '));
+}
+
+/// In one pass: a search that goes back would take seconds for a hostile kilobyte.
+NpyHeader parse_npy(const DataFile& file, std::string text) {
+  text.erase(text.find_last_not_of(" \n") + 1);
+  NpyHeader header;
+  bool good = text.size() <= kLongestNpyText && text.starts_with('{') && text.ends_with('}');
+  for (std::size_t at = 1; good && at < text.size(); ++at) {
+    const std::size_t colon = text.find(':', at);
+    if (colon == std::string::npos) {
+      good = text.find_first_not_of(' ', at) == text.size() - 1;  // a comma before the brace
+      break;
+    }
+    std::string key = text.substr(at, colon - at);
+    key.erase(key.find_last_not_of(' ') + 1).erase(0, key.find_first_not_of(' '));
+    std::string* const value = key == "'descr'"           ? &header.descr
+                               : key == "'fortran_order'" ? &header.order
+                               : key == "'shape'"         ? &header.shape
+                                                          : nullptr;
+    good = value != nullptr && value->empty();
+    if (good) {
+      at = colon + 1;
+      *value = npy_value(text, at);
+      good = at < text.size() && (text[at] == ',' || at + 1 == text.size());
+    }
+  }
+  if (!good || header.descr.empty() || header.order.empty() || header.shape.empty()) {
     refuse(file, "has a .npy header that is not {descr, fortran_order, shape}: " +
                      text.substr(0, kLongestNpyText));
   }
