@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kTraffic = "traffic.json";
 
 /// JSON has no NaN or infinity.
 std::string number(double value) {
@@ -82,6 +83,8 @@ RunDirectory::RunDirectory(const Config& config, const Logger& log,
         "written.",
         config.log.dir, error.code().message()));
   }
+  std::error_code there_was_none;
+  fs::remove(path_ / kTraffic, there_was_none);
   std::ofstream yaml(path_ / "config.yaml");
   yaml << to_yaml(config);
   yaml.close();
@@ -95,18 +98,20 @@ RunDirectory::RunDirectory(const Config& config, const Logger& log,
 
 void RunDirectory::write(const StepResult& step, const StepSpeed& speed) {
   write_line(fmt::format(
-      R"({{"step": {}, "loss": {}, "grad_norm": {}, "lr": {}, "tokens": {}, "consumed_samples": {}, )"
+      R"({{"step": {}, "loss": {}, "grad_norm": {}, "lr": {}, "tokens": {}, "rows": {}, "consumed_samples": {}, )"
       R"("step_ms": {:.3f}, "data_ms": {:.3f}, "tokens_per_s": {:.1f}, "tflops_per_rank": {}, )"
-      R"("roof_fraction": {}, {}"comm_exposed_ms": {:.3f}, "skipped_steps": {}, "loss_scale": {}}})",
+      R"("roof_fraction": {}, {}"comm_calls": {}, "comm_bytes": {}, "comm_ms": {:.3f}, )"
+      R"("comm_exposed_ms": {:.3f}, "skipped_steps": {}, "loss_scale": {}}})",
       step.step, step.outcome == StepOutcome::kNoTokens ? "null" : number(step.loss),
       step.outcome == StepOutcome::kNoTokens ? "null" : number(step.grad_norm), number(step.lr),
-      step.tokens, step.consumed_samples, step.seconds * 1e3, step.data_seconds * 1e3,
+      step.tokens, step.rows, step.consumed_samples, step.seconds * 1e3, step.data_seconds * 1e3,
       speed.tokens_per_s, number(speed.tflops_per_rank), number(speed.roof_fraction),
       speed.utilization
           ? fmt::format(R"("mfu": {}, "mfu_peak_tflops": {}, )", number(speed.utilization->mfu),
                         number(speed.utilization->peak_tflops))
           : "",
-      speed.comm_exposed_ms, step.skipped_steps, number(step.loss_scale)));
+      speed.comm_calls, speed.comm_bytes, speed.comm_ms, speed.comm_exposed_ms,
+      step.skipped_steps, number(step.loss_scale)));
 }
 
 void RunDirectory::write(std::int64_t step, const EvaluationResult& evaluation) {
@@ -114,12 +119,44 @@ void RunDirectory::write(std::int64_t step, const EvaluationResult& evaluation) 
                          number(evaluation.loss), evaluation.tokens));
 }
 
+void RunDirectory::write(const Ledger& ledger, const TrafficFacts& facts) {
+  const StepRows& rows = facts.rows;
+  std::ofstream out(path_ / kTraffic);
+  out << fmt::format(R"({{"rank": {}, "tp": {}, "dp": {}, "first_step": {}, "last_step": {}, )"
+                     R"("micro_batches": {}, "rows": {}, "labels": [)",
+                     facts.layout.rank, facts.layout.tp, facts.layout.dp, facts.first_step,
+                     facts.last_step, rows.micro_batches, rows.rows);
+  for (std::size_t i = 0; i < ledger.lines().size(); ++i) {
+    const Ledger::Line& line = ledger.lines()[i];
+    const auto& [key, calls, bytes] = line.traffic;
+    out << fmt::format(
+        R"({}  {{"phase": "{}", "group": "{}", "ranks": {}, "op": "{}", "dtype": "{}", )"
+        R"("label": {}, "calls": {}, "bytes": {}, "sent_bytes": {:.0f}, "ms": {:.3f}, )"
+        R"("exposed_ms": {:.3f}}})",
+        i == 0 ? "\n" : ",\n", name_of(key.phase), key.group.view(), key.ranks, name_of(key.op),
+        name_of(key.dtype), nlohmann::json(key.label.view()).dump(), calls, bytes,
+        sent_bytes(key.op, static_cast<double>(bytes), key.ranks), line.seconds * 1e3,
+        line.exposed_seconds * 1e3);
+  }
+  out << "\n]}\n";
+  out.close();
+  if (!out) {
+    warn_once(kTraffic);
+  }
+}
+
 void RunDirectory::write_line(const std::string& line) {
   metrics_ << line << '\n' << std::flush;
-  if (!metrics_ && !warned_) {
+  if (!metrics_) {
+    warn_once(kMetrics);
+  }
+}
+
+void RunDirectory::warn_once(const std::string& file) {
+  if (!warned_) {
     warned_ = true;
     log_.warn(fmt::format("{}: cannot be written ({}); training goes on without metrics",
-                          (path_ / kMetrics).string(), std::strerror(errno)));
+                          (path_ / file).string(), std::strerror(errno)));
   }
 }
 

@@ -8,7 +8,10 @@
 #include <string>
 
 #include "core/log.h"
+#include "parallel/layout.h"
+#include "parallel/ledger.h"
 #include "train/config.h"
+#include "train/traffic.h"
 #include "train/trainer.h"
 
 namespace tandem {
@@ -24,9 +27,19 @@ struct StepSpeed {
   double tokens_per_s = 0.0;  ///< whole job
   double tflops_per_rank = 0.0;
   double roof_fraction = 0.0;
-  /// This rank's time inside collectives and their waits; on GPUs, the time its GPU waited.
+  /// This rank's collectives in the step, as its ledger has them.
+  std::uint64_t comm_calls = 0, comm_bytes = 0;
+  double comm_ms = 0.0;
+  /// Time inside collectives and their waits; on GPUs, the time its GPU waited.
   double comm_exposed_ms = 0.0;
   std::optional<Utilization> utilization;
+};
+
+/// What the totals of a ledger are of.
+struct TrafficFacts {
+  Layout layout;
+  std::int64_t first_step = 0, last_step = 0;  ///< of this start of the run
+  StepRows rows;                               ///< of all these steps together
 };
 
 /// Where a run leaves what it leaves.
@@ -43,9 +56,12 @@ class RunDirectory {
   const std::filesystem::path& path() const { return path_; }
   void write(const StepResult& step, const StepSpeed& speed);
   void write(std::int64_t step, const EvaluationResult& evaluation);
+  /// traffic.json, anew: what rank 0's collectives came to, label by label.
+  void write(const Ledger& ledger, const TrafficFacts& facts);
 
  private:
   void write_line(const std::string& line);
+  void warn_once(const std::string& file);
 
   std::filesystem::path path_;
   Logger log_;

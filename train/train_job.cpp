@@ -62,6 +62,29 @@ class Capture {
   bool ends_;
 };
 
+/// While it lives, collectives are booked as those of `phase`.
+class InPhase {
+ public:
+  InPhase(Ledger& ledger, JobPhase phase) : ledger_(ledger) { ledger_.set_phase(phase); }
+  ~InPhase() { ledger_.set_phase(JobPhase::kOther); }
+  InPhase(const InPhase&) = delete;
+  InPhase& operator=(const InPhase&) = delete;
+
+ private:
+  Ledger& ledger_;
+};
+
+/// What a ledger counted up to now.
+struct LedgerTotals {
+  explicit LedgerTotals(const Ledger& ledger)
+      : calls(ledger.calls()),
+        bytes(ledger.bytes()),
+        seconds(ledger.seconds()),
+        exposed_seconds(ledger.exposed_seconds()) {}
+  std::uint64_t calls, bytes;
+  double seconds, exposed_seconds;
+};
+
 /// One rank's run, from allocation to the last line.
 class Run {
  public:
@@ -157,6 +180,12 @@ class Run {
     console_.table(table());
     const int signal = steps(trainer, saver);
     trainer.finish_weights();
+    if (directory_) {
+      directory_->write(*rank_.ledger, {.layout = rank_.layout,
+                                        .first_step = trainer.steps() - trained_steps_ + 1,
+                                        .last_step = trainer.steps(),
+                                        .rows = trained_rows_});
+    }
     if (signal != 0) {
       if (saver.last_step() != trainer.steps()) {
         saver.save(trainer.progress());
@@ -195,11 +224,15 @@ class Run {
   int steps(Trainer& trainer, CheckpointSaver& saver) {
     while (trainer.steps() < config_.train.steps) {
       const Capture capture(session_, config_.profile.steps, trainer.steps() + 1);
-      const double exposed_before = rank_.ledger->exposed_seconds();
-      const StepResult result =
-          in_step(trainer.steps() + 1, [&] { return trainer.step(stop_signal()); });
-      const StepSpeed speed = speed_of(result, rank_.ledger->exposed_seconds() - exposed_before);
+      const LedgerTotals before(*rank_.ledger);
+      const StepResult result = in_step(trainer.steps() + 1, [&] {
+        const InPhase phase(*rank_.ledger, JobPhase::kStep);
+        return trainer.step(stop_signal());
+      });
+      const StepSpeed speed = speed_of(result, before);
       ++trained_steps_;
+      trained_rows_.micro_batches += config_.accumulation();
+      trained_rows_.rows += result.rows;
       trained_seconds_ += result.seconds;
       trained_tokens_ += result.tokens;
       if (result.outcome == StepOutcome::kUpdated) {
@@ -221,8 +254,10 @@ class Run {
       const bool last = result.step == config_.train.steps;
       if (config_.train.eval_every > 0 && source_.evaluation_batches() > 0 &&
           (last || result.step % config_.train.eval_every == 0)) {
-        const EvaluationResult evaluation =
-            in_step(result.step, [&] { return trainer.evaluate(stop_signal); });
+        const EvaluationResult evaluation = in_step(result.step, [&] {
+          const InPhase phase(*rank_.ledger, JobPhase::kEvaluation);
+          return trainer.evaluate(stop_signal);
+        });
         if (evaluation.stop_signal != 0) {
           return evaluation.stop_signal;
         }
@@ -247,13 +282,17 @@ class Run {
     }
   }
 
-  StepSpeed speed_of(const StepResult& result, double exposed_seconds) const {
+  StepSpeed speed_of(const StepResult& result, const LedgerTotals& before) const {
     const double tokens_per_s = static_cast<double>(result.tokens) / result.seconds;
     const double flops = tokens_per_s * flops_per_token_;
-    StepSpeed speed{.tokens_per_s = tokens_per_s,
-                    .tflops_per_rank = flops / rank_.layout.world() / 1e12,
-                    .roof_fraction = flops / roof_,
-                    .comm_exposed_ms = exposed_seconds * 1e3};
+    StepSpeed speed{
+        .tokens_per_s = tokens_per_s,
+        .tflops_per_rank = flops / rank_.layout.world() / 1e12,
+        .roof_fraction = flops / roof_,
+        .comm_calls = rank_.ledger->calls() - before.calls,
+        .comm_bytes = rank_.ledger->bytes() - before.bytes,
+        .comm_ms = (rank_.ledger->seconds() - before.seconds) * 1e3,
+        .comm_exposed_ms = (rank_.ledger->exposed_seconds() - before.exposed_seconds) * 1e3};
     if (peak_) {
       speed.utilization = {flops / (gpus_ * *peak_ * 1e12), *peak_};
     }
@@ -363,6 +402,7 @@ class Run {
   std::int64_t trained_steps_ = 0;
   double trained_seconds_ = 0.0;
   std::int64_t trained_tokens_ = 0;
+  StepRows trained_rows_ = {.micro_batches = 0};
   std::optional<double> last_loss_;  ///< of the last step that was not skipped
   std::optional<EvaluationResult> evaluation_;
 };

@@ -3,12 +3,12 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <exception>
 
 #include "optim/gradient_norm.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "train/stop_signal.h"
 
 namespace tandem {
 
@@ -19,9 +19,6 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
-
-/// Signals that stop a run, in the order in which they travel beside the token count.
-constexpr std::array<int, 4> kStopSignals = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
 
 /// What leaves by an exception cancels this rank's collectives first: freeing a device's memory
 /// waits for its kernels, and some would wait for a peer for ever.
@@ -94,6 +91,7 @@ StepResult Trainer::run_step(int signal) {
   std::int64_t own_tokens = 0;
   for (const MicroBatch& batch : batches) {
     own_tokens += batch.tokens;
+    result.rows += batch.rows;
   }
   const Agreement agreed = agree(own_tokens, signal);
   result.tokens = agreed.tokens;

@@ -25,7 +25,7 @@ enum class StepOutcome {
   kOverflow,   ///< the same in fp16 at a loss scale above its floor: it is halved
 };
 
-/// The same on every rank, to the bit, but for the times.
+/// The same on every rank, to the bit, but for the times and rows.
 struct StepResult {
   std::int64_t step = 0;  ///< attempted, from 1
   StepOutcome outcome = StepOutcome::kUpdated;
@@ -33,6 +33,8 @@ struct StepResult {
   double grad_norm = 0.0;  ///< before clipping
   double lr = 0.0;
   std::int64_t tokens = 0;  ///< unmasked, whole job
+  /// Of this rank's micro-batches, padding included. Not the same on every data rank.
+  std::int64_t rows = 0;
   std::int64_t consumed_samples = 0;
   std::int64_t skipped_steps = 0;        ///< in all
   std::int64_t non_finite_in_a_row = 0;  ///< this step and those directly before it

@@ -87,6 +87,34 @@ TEST(PlanMemory, IsWhatTheTrainerAllocates) {
   }
 }
 
+// The rows that were assumed are the rows that a run counts, so the traffic is, too.
+TEST(PlanTraffic, OfPackedDataIsTheLedgersToTheByte) {
+  Config base = small_config();
+  base.data.documents = Documents::kPacked;
+  for (const Config& config :
+       {of(base, 1, 2), of(base, 2, 1), of(base, 2, 2), of(base, 2, 2, true)}) {
+    const Prediction prediction = predict(config, round_machine(false), SampledRows(config));
+    train(config, {.inspect =
+                       [&](const RankContext& rank, const TrainState&, const StepResult&) {
+                         std::uint64_t calls = 0, bytes = 0, predicted_calls = 0,
+                                       predicted_bytes = 0;
+                         for (const Ledger::Line& line : rank.ledger->lines()) {
+                           if (line.traffic.key.phase == JobPhase::kStep) {
+                             calls += line.traffic.calls;
+                             bytes += line.traffic.bytes;
+                           }
+                         }
+                         for (const Traffic& traffic : prediction.traffic) {
+                           predicted_calls += traffic.calls;
+                           predicted_bytes += traffic.bytes;
+                         }
+                         EXPECT_EQ(predicted_calls, calls);
+                         EXPECT_EQ(predicted_bytes, bytes);
+                       },
+                   .observe = false});
+  }
+}
+
 TEST(PlanRows, AreCountedWhereDocumentsArePadded) {
   Config config = of(small_config(), 1, 2);
   config.train.global_batch = 16;

@@ -88,7 +88,8 @@ TEST_F(SmallRun, WritesOneLineOfMetricsPerStepWithEveryKey) {
     const json line = json::parse(lines[i]);
     for (const char* key :
          {"loss", "grad_norm", "lr", "tokens", "consumed_samples", "step_ms", "tokens_per_s",
-          "tflops_per_rank", "roof_fraction", "comm_exposed_ms", "skipped_steps", "loss_scale"}) {
+          "tflops_per_rank", "roof_fraction", "comm_exposed_ms", "skipped_steps", "loss_scale",
+          "rows", "comm_calls", "comm_bytes", "comm_ms"}) {
       ASSERT_TRUE(line.contains(key)) << key;
       EXPECT_TRUE(line[key].is_number()) << key;
     }
@@ -102,6 +103,51 @@ TEST_F(SmallRun, WritesOneLineOfMetricsPerStepWithEveryKey) {
   // The console is paced by log.every; the file is not.
   EXPECT_EQ(count(outcome.out, "  loss "), 4u) << "steps 1, 2, 4 and 5";
   EXPECT_THAT(outcome.out, HasSubstr("layout  tp 2 x dp 2 = 4 ranks"));
+}
+
+TEST_F(SmallRun, LeavesItsTrafficByLabelAndTheSameTotalsByStep) {
+  start_small();
+  std::uint64_t calls = 0, bytes = 0, rows = 0;
+  double ms = 0.0;
+  for (const std::string& text : lines_of(metrics())) {
+    const json line = json::parse(text);
+    calls += line["comm_calls"].get<std::uint64_t>();
+    bytes += line["comm_bytes"].get<std::uint64_t>();
+    rows += line["rows"].get<std::uint64_t>();
+    ms += line["comm_ms"].get<double>();
+    EXPECT_EQ(line["comm_exposed_ms"], line["comm_ms"]) << "collectives hold the host";
+  }
+  const json traffic = json::parse(folder_.read("runs/small/traffic.json"));
+  EXPECT_EQ(traffic["rank"], 0);
+  EXPECT_EQ(traffic["tp"], 2);
+  EXPECT_EQ(traffic["dp"], 2);
+  EXPECT_EQ(traffic["first_step"], 1);
+  EXPECT_EQ(traffic["last_step"], 5);
+  EXPECT_EQ(traffic["rows"], rows);
+  std::uint64_t label_calls = 0, label_bytes = 0;
+  double label_ms = 0.0;
+  bool found = false;
+  for (const json& label : traffic["labels"]) {
+    if (label["phase"] == "step") {
+      label_calls += label["calls"].get<std::uint64_t>();
+      label_bytes += label["bytes"].get<std::uint64_t>();
+      label_ms += label["ms"].get<double>();
+    }
+    if (label["label"] == "layers.0 g.forward") {
+      found = true;
+      EXPECT_EQ(label["group"], "tp");
+      EXPECT_EQ(label["ranks"], 2);
+      EXPECT_EQ(label["op"], "all_reduce");
+      EXPECT_EQ(label["dtype"], "fp32");
+      EXPECT_EQ(label["calls"], traffic["micro_batches"]);
+      EXPECT_EQ(label["sent_bytes"], label["bytes"]) << "2 (n - 1) / n of two ranks";
+      EXPECT_EQ(label["exposed_ms"], label["ms"]);
+    }
+  }
+  EXPECT_TRUE(found);
+  EXPECT_EQ(label_calls, calls);
+  EXPECT_EQ(label_bytes, bytes);
+  EXPECT_NEAR(label_ms, ms, 0.01 + 1e-3 * ms) << "lines are rounded";
 }
 
 TEST_F(SmallRun, WritesLossAndNormWithNineDigits) {

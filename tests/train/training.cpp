@@ -213,9 +213,14 @@ static void train_as_rank(World& world, const Config& config, const TrainingOpti
   }
   for (int i = 0; i < options.steps; ++i) {
     const std::uint64_t calls = ledger.calls();
+    ledger.set_phase(JobPhase::kStep);
     const StepResult result = trainer.step();
+    ledger.set_phase(JobPhase::kOther);
     {
       const std::lock_guard lock(gathering.mutex());
+      if (options.inspect) {
+        options.inspect(rank, state, result);
+      }
       if (training.steps.size() < static_cast<std::size_t>(result.step)) {
         training.steps.push_back(result);
         training.collectives.push_back(ledger.calls() - calls);

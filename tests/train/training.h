@@ -27,6 +27,8 @@ struct TrainingOptions {
   Prepare prepare;
   /// Called on every rank after each step; ranks wait for each other behind it.
   std::function<void(const StepResult&)> after_step;
+  /// Called on one rank after the other, after each step.
+  std::function<void(const RankContext&, const TrainState&, const StepResult&)> inspect;
   bool observe = true;  ///< gather tensors, compare copies; off where memory is counted
 };
 
