@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #endif
 
 namespace tandem {
@@ -37,12 +36,9 @@ Text text_of(const RangeName& range) {
 
 }  // namespace
 
-Profiler::Profiler(bool nvtx, OpenRanges* open) : nvtx_(nvtx), open_(open) {}
+Profiler::Profiler(bool nvtx, OpenRanges* watched) : nvtx_(nvtx), watched_(watched) {}
 
-void Profiler::begin(const RangeName& range) {
-  if (open_ != nullptr) {
-    open_->push(range.name, range.detail);
-  }
+void Profiler::begin_nvtx(const RangeName& range) {
   if (!nvtx_) {
     return;
   }
@@ -59,10 +55,7 @@ void Profiler::begin(const RangeName& range) {
   nvtxDomainRangePushEx(domain(), &event);
 }
 
-void Profiler::end() {
-  if (open_ != nullptr) {
-    open_->pop();
-  }
+void Profiler::end_nvtx() {
   if (nvtx_) {
     nvtxDomainRangePop(domain());
   }
@@ -74,18 +67,56 @@ void Profiler::name_thread(const std::string& name) const {
   }
 }
 #else
-Profiler::Profiler(bool, OpenRanges* open) : nvtx_(false), open_(open) {}
-void Profiler::begin(const RangeName& range) {
-  if (open_ != nullptr) {
-    open_->push(range.name, range.detail);
-  }
-}
-void Profiler::end() {
-  if (open_ != nullptr) {
-    open_->pop();
-  }
-}
+Profiler::Profiler(bool, OpenRanges* watched) : nvtx_(false), watched_(watched) {}
+void Profiler::begin_nvtx(const RangeName&) {}
+void Profiler::end_nvtx() {}
 void Profiler::name_thread(const std::string&) const {}
 #endif
+
+void Profiler::begin(const RangeName& range) {
+  if (watched_ != nullptr) {
+    watched_->push(range.name, range.detail);
+  }
+  begin_nvtx(range);
+  if (trace_ != nullptr) {
+    trace_->begin(range.name, range.detail, range.payload, range.unit);
+  }
+  if (depth_ < kTimedDepth && !range.detail.empty()) {
+    open_[depth_].phase = Phase::kNone;
+  } else if (depth_ < kTimedDepth) {
+    const std::size_t parent = depth_ == 0 ? Phase::kNone : open_[depth_ - 1].phase;
+    std::size_t phase = 0;
+    while (phase < phases_.size() &&
+           (phases_[phase].parent != parent || phases_[phase].name != range.name)) {
+      ++phase;
+    }
+    if (phase == phases_.size()) {
+      phases_.push_back({.name = std::string(range.name), .parent = parent});
+    }
+    open_[depth_] = {phase, std::chrono::steady_clock::now()};
+  }
+  ++depth_;
+}
+
+void Profiler::end() {
+  if (watched_ != nullptr) {
+    watched_->pop();
+  }
+  --depth_;
+  if (depth_ < kTimedDepth && open_[depth_].phase != Phase::kNone) {
+    const Open& open = open_[depth_];
+    ++phases_[open.phase].calls;
+    phases_[open.phase].seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - open.start).count();
+  }
+  if (trace_ != nullptr) {
+    trace_->end();
+  }
+  end_nvtx();
+}
+
+std::string Profiler::path(const Phase& phase) const {
+  return phase.parent == Phase::kNone ? phase.name : path(phases_[phase.parent]) + "/" + phase.name;
+}
 
 }  // namespace tandem

@@ -32,7 +32,7 @@ void LmHead::forward(const Pass& pass, Context& context, const BlockScratch& scr
                      const Tensor& loss_sum) const {
   const ProfileRange range(pass.rank->profiler, "head forward");
   const Tensor normed = context.normed.first(region_.shard_rows(pass));
-  norm_.forward(pass, context.norm, x, normed);
+  pass.in_range("norm", [&] { norm_.forward(pass, context.norm, x, normed); });
   const auto entered = region_.enter(
       pass, normed, scratch.gathered.absent() ? Tensor() : scratch.gathered.first(pass.rows));
   entered.work.wait(pass.compute());
@@ -63,7 +63,8 @@ void LmHead::backward(const Pass& pass, Context& context, const BlockScratch& sc
   // No block has run since this micro-batch's forward, so the gathered tokens are still there.
   pass.in_range("head wgrad", [&] { head_.backward_weight(pass, context.head, d_logits); });
   d_entered.work.wait(pass.compute());
-  norm_.backward(pass, context.norm, d_entered.tensor, Tensor(), gradient);
+  pass.in_range("norm backward",
+                [&] { norm_.backward(pass, context.norm, d_entered.tensor, Tensor(), gradient); });
 }
 
 }  // namespace tandem

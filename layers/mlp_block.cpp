@@ -90,12 +90,15 @@ Tensor MlpBlock::forward(const Pass& pass, Context& context, const BlockScratch&
       pass, partial, scratch.scattered.absent() ? Tensor() : scratch.scattered.first(shard));
   left.work.wait(pass.compute());
   const Tensor out = context.out.first(shard);
-  pass.device().bias_dropout_add(pass.compute(), {.branch = left.tensor,
-                                                  .bias = fc2_.bias(),
-                                                  .residual = x,
-                                                  .out = out,
-                                                  .row_keys = region_.shard_of(pass, pass.row_keys),
-                                                  .dropout = dropout(pass)});
+  pass.in_range("bias, dropout, residual", [&] {
+    pass.device().bias_dropout_add(pass.compute(),
+                                   {.branch = left.tensor,
+                                    .bias = fc2_.bias(),
+                                    .residual = x,
+                                    .out = out,
+                                    .row_keys = region_.shard_of(pass, pass.row_keys),
+                                    .dropout = dropout(pass)});
+  });
   return out;
 }
 
@@ -108,11 +111,13 @@ void MlpBlock::backward(const Pass& pass, Context& context, const BlockScratch& 
   Tensor d_branch = gradient;
   if (pass.dropout.p > 0.0) {
     d_branch = scratch.d_branch.first(shard);
-    pass.device().dropout_backward(pass.compute(),
-                                   {.d_out = gradient,
-                                    .d_in = d_branch,
-                                    .row_keys = region_.shard_of(pass, pass.row_keys),
-                                    .dropout = dropout(pass)});
+    pass.in_range("dropout backward", [&] {
+      pass.device().dropout_backward(pass.compute(),
+                                     {.d_out = gradient,
+                                      .d_in = d_branch,
+                                      .row_keys = region_.shard_of(pass, pass.row_keys),
+                                      .dropout = dropout(pass)});
+    });
   }
   const auto d_left = region_.leave_backward(pass, d_branch, rows(scratch.d_gathered));
   // fc1's input is gathered a second time rather than kept; it is needed only by the weight

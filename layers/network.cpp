@@ -78,6 +78,7 @@ void Network::forward(const Pass& pass, const NetworkInput& input, double scale,
 
 void Network::mean_squared_error(const Pass& pass, const Tensor& y, const NetworkInput& input,
                                  double scale, const Tensor& loss_sum) {
+  const ProfileRange range(pass.rank->profiler, {"squared error", {}, pass.rows});
   // Rows that count come first in the micro-batch; of those, this rank's shard holds `counted`.
   const std::int64_t shard = region_.shard_rows(pass);
   const std::int64_t start = options_.sequence_parallel ? pass.rank->layout.tp_rank() * shard : 0;

@@ -75,8 +75,8 @@ class HeldHost {
 
 }  // namespace
 
-/// Around a call: its entry in the ledger, its profiler range, and the time for which it held the
-/// host.
+/// Around a call: its entry in the ledger and in the trace, its profiler range, and the time for
+/// which it held the host.
 class Communicator::Call {
  public:
   /// `tensor`: this rank's, whose elements are counted; absent for none.
@@ -85,17 +85,25 @@ class Communicator::Call {
       : communicator_(communicator),
         entered_{communicator.holds_host() ? communicator.recorder_ : nullptr},
         ledger_(communicator.holds_host() ? communicator.ledger_ : nullptr),
-        range_(communicator.profiler_,
-               RangeName{
-                   options.label.empty() ? std::string_view(communicator.name_) : options.label,
-                   name_of(op), tensor.absent() ? -1 : static_cast<std::int64_t>(tensor.bytes())}),
+        range_(communicator.profiler_, name(op, tensor, options)),
         held_(ledger_, communicator.current_line_) {
     communicator.enter(op, tensor, options, root);
   }
-  /// The call's result, whose waits are told to the ledger too.
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  /// The call's result, whose waits are told to ledger and profiler too.
   Work result(Work work) const {
+    const LedgerEntry& call = communicator_.current_;
     work.ledger_ = ledger_;
     work.line_ = communicator_.current_line_;
+    work.profiler_ = communicator_.profiler_;
+    work.label_ = call.label;
+    if (Profiler* profiler = communicator_.profiler_; profiler != nullptr && profiler->trace()) {
+      work.flow_ = profiler->trace()->collective(
+          communicator_.stream_name_, call.label.view(), name_of(call.op),
+          call.count * static_cast<std::int64_t>(size_of(call.dtype)), start_);
+    }
     return work;
   }
 
@@ -109,24 +117,44 @@ class Communicator::Call {
       }
     }
   };
+  RangeName name(Collective op, const Tensor& tensor, const CollectiveOptions& options) const {
+    return {options.label.empty() ? std::string_view(communicator_.name_) : options.label,
+            name_of(op), tensor.absent() ? -1 : static_cast<std::int64_t>(tensor.bytes()), "bytes"};
+  }
 
   Communicator& communicator_;
   Entered entered_;
   Ledger* ledger_;
   ProfileRange range_;
   HeldHost held_;
+  TraceRecorder::Clock::time_point start_ = TraceRecorder::Clock::now();
+};
+
+/// Around a wait: its profiler range, at the end of the trace's arrow, and its time.
+class Work::Waiting {
+ public:
+  explicit Waiting(const Work& work)
+      : range_(work.profiler_, {work.label_.view(), "wait"}), held_(work.ledger_, work.line_) {
+    if (work.flow_ != 0 && work.profiler_->trace() != nullptr) {
+      work.profiler_->trace()->arrive(work.flow_);
+    }
+  }
+
+ private:
+  ProfileRange range_;
+  HeldHost held_;
 };
 
 void Work::wait(Stream& stream) const {
   if (state_) {
-    const HeldHost held(ledger_, line_);
+    const Waiting waiting(*this);
     state_->wait(stream);
   }
 }
 
 void Work::wait_host() const {
   if (state_) {
-    const HeldHost held(ledger_, line_);
+    const Waiting waiting(*this);
     state_->wait_host();
   }
 }
@@ -143,7 +171,8 @@ Communicator::Communicator(std::string name, std::vector<int> ranks, int index, 
       ranks_(std::move(ranks)),
       index_(index),
       device_(&device),
-      stream_(device.make_communication_stream("communication " + name_)),
+      stream_name_("communication " + name_),
+      stream_(device.make_communication_stream(stream_name_)),
       ledger_(ledger),
       profiler_(profiler) {
   ensure(index >= 0 && index < size(), "a rank makes only groups that it is a member of");

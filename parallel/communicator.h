@@ -48,10 +48,14 @@ class Work {
 
  private:
   friend class Communicator;
+  class Waiting;
 
   std::shared_ptr<State> state_;
   Ledger* ledger_ = nullptr;  ///< told for how long a wait held the host
   Ledger::LineNumber line_ = 0;
+  Profiler* profiler_ = nullptr;
+  Label label_;             ///< of the wait's range
+  std::uint32_t flow_ = 0;  ///< of the collective in the trace; 0: not recorded
 };
 
 /// A Work that is done when what is queued on `stream` now is done.
@@ -156,6 +160,7 @@ class Communicator {
   std::vector<int> ranks_;
   int index_;
   Device* device_;
+  std::string stream_name_;
   std::unique_ptr<Stream> stream_;
   Ledger* ledger_;
   Profiler* profiler_;

@@ -123,19 +123,6 @@ SchemaKey resume_key() {
   return finish(std::move(key));
 }
 
-SchemaKey trace_key() {
-  SchemaKey key = boolean("profile.trace", of(&Config::profile, &ProfileConfig::trace),
-                          "write trace.json, one span per operation");
-  key.type = "false";
-  key.read = [](const yaml::Field& field, Config& config) {
-    config.profile.trace = yaml::read_bool(field);
-    if (config.profile.trace) {
-      yaml::refuse(field, "traces are not available in this version: write false");
-    }
-  };
-  return key;
-}
-
 SchemaKey profile_steps_key() {
   SchemaKey key;
   key.path = "profile.steps";
@@ -360,7 +347,8 @@ std::vector<SchemaKey> output_keys() {
       text("log.dir", of(&Config::log, &LogConfig::dir), "where run folders are made"),
       boolean("profile.nvtx", of(&Config::profile, &ProfileConfig::nvtx),
               "name ranges for NVIDIA's profilers"),
-      trace_key(),
+      boolean("profile.trace", of(&Config::profile, &ProfileConfig::trace),
+              "write trace.json: what every rank did when, for a trace viewer"),
       profile_steps_key(),
       boolean("cuda.tf32", of(&Config::cuda, &CudaConfig::tf32),
               "fp32 matmuls on GPUs round their inputs to 10 bits of mantissa: faster, less exact"),

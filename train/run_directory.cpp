@@ -119,13 +119,21 @@ void RunDirectory::write(std::int64_t step, const EvaluationResult& evaluation) 
                          number(evaluation.loss), evaluation.tokens));
 }
 
-void RunDirectory::write(const Ledger& ledger, const TrafficFacts& facts) {
+void RunDirectory::write(const Ledger& ledger, const Profiler& profiler,
+                         const TrafficFacts& facts) {
   const StepRows& rows = facts.rows;
   std::ofstream out(path_ / kTraffic);
   out << fmt::format(R"({{"rank": {}, "tp": {}, "dp": {}, "first_step": {}, "last_step": {}, )"
-                     R"("micro_batches": {}, "rows": {}, "labels": [)",
+                     R"("micro_batches": {}, "rows": {}, "phases": [)",
                      facts.layout.rank, facts.layout.tp, facts.layout.dp, facts.first_step,
                      facts.last_step, rows.micro_batches, rows.rows);
+  const char* separator = "\n";
+  for (const Profiler::Phase& phase : profiler.phases()) {
+    out << fmt::format(R"({}  {{"phase": "{}", "calls": {}, "ms": {:.3f}}})", separator,
+                       profiler.path(phase), phase.calls, phase.seconds * 1e3);
+    separator = ",\n";
+  }
+  out << "\n], \"labels\": [";
   for (std::size_t i = 0; i < ledger.lines().size(); ++i) {
     const Ledger::Line& line = ledger.lines()[i];
     const auto& [key, calls, bytes] = line.traffic;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/log.h"
+#include "core/profiler.h"
 #include "parallel/layout.h"
 #include "parallel/ledger.h"
 #include "train/config.h"
@@ -56,8 +57,9 @@ class RunDirectory {
   const std::filesystem::path& path() const { return path_; }
   void write(const StepResult& step, const StepSpeed& speed);
   void write(std::int64_t step, const EvaluationResult& evaluation);
-  /// traffic.json, anew: what rank 0's collectives came to, label by label.
-  void write(const Ledger& ledger, const TrafficFacts& facts);
+  /// traffic.json, anew: what rank 0's collectives came to, label by label, and the time of its
+  /// phases.
+  void write(const Ledger& ledger, const Profiler& profiler, const TrafficFacts& facts);
 
  private:
   void write_line(const std::string& line);

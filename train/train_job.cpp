@@ -16,6 +16,7 @@
 #include "train/startup_table.h"
 #include "train/state.h"
 #include "train/stop_signal.h"
+#include "train/trace.h"
 #include "train/trainer.h"
 
 namespace tandem {
@@ -40,16 +41,21 @@ auto in_step(std::int64_t step, const Action& action) {
 }
 
 /// Around step `step`: the profiler's capture range begins before the first of `steps` and ends
-/// behind the last.
+/// behind the last. A trace, if there is one, is of the same steps, or of all if there are none.
 class Capture {
  public:
-  Capture(const Session& session, const std::array<std::int64_t, 2>& steps, std::int64_t step)
+  Capture(Session& session, TraceRecorder* trace, const std::array<std::int64_t, 2>& steps,
+          std::int64_t step)
       : session_(session), ends_(step == steps[1]) {
     if (step == steps[0]) {
       session_.begin_capture();
     }
+    const bool all = steps[1] == 0;
+    session_.rank().profiler->record(all || (step >= steps[0] && step <= steps[1]) ? trace
+                                                                                   : nullptr);
   }
   ~Capture() {
+    session_.rank().profiler->record(nullptr);
     if (ends_) {
       session_.end_capture();
     }
@@ -58,7 +64,7 @@ class Capture {
   Capture& operator=(const Capture&) = delete;
 
  private:
-  const Session& session_;
+  Session& session_;
   bool ends_;
 };
 
@@ -178,14 +184,12 @@ class Run {
     CheckpointSaver saver(rank_, config_, state.store, run_path(config_));
     agree_on_roof();
     console_.table(table());
+    if (config_.profile.trace) {
+      trace_.emplace();
+    }
     const int signal = steps(trainer, saver);
     trainer.finish_weights();
-    if (directory_) {
-      directory_->write(*rank_.ledger, {.layout = rank_.layout,
-                                        .first_step = trainer.steps() - trained_steps_ + 1,
-                                        .last_step = trainer.steps(),
-                                        .rows = trained_rows_});
-    }
+    leave_records(trainer);
     if (signal != 0) {
       if (saver.last_step() != trainer.steps()) {
         saver.save(trainer.progress());
@@ -210,6 +214,26 @@ class Run {
           [&] { session_.check_memory(config_, *measured_, source_.buffer_bytes() + copy); });
   }
 
+  /// What the run was, beside its metrics: traffic.json, and trace.json if it was asked for.
+  void leave_records(const Trainer& trainer) {
+    if (trace_) {
+      if (trace_->full()) {
+        rank_.log->warn(fmt::format(
+            "trace.json: there is room for {} events of a rank, and later ones were dropped. Write "
+            "profile.steps: [first, last] to choose the steps.",
+            TraceRecorder::kMostEvents));
+      }
+      write_trace(rank_, session_.hosts(), *trace_, run_path(config_) / "trace.json");
+    }
+    if (directory_) {
+      directory_->write(*rank_.ledger, *rank_.profiler,
+                        {.layout = rank_.layout,
+                         .first_step = trainer.steps() - trained_steps_ + 1,
+                         .last_step = trainer.steps(),
+                         .rows = trained_rows_});
+    }
+  }
+
   int optimizer_moments() const { return tandem::optimizer_moments(optimizer_options(config_)); }
 
   /// The step this run goes on from, if it does so in its own directory.
@@ -223,7 +247,8 @@ class Run {
 
   int steps(Trainer& trainer, CheckpointSaver& saver) {
     while (trainer.steps() < config_.train.steps) {
-      const Capture capture(session_, config_.profile.steps, trainer.steps() + 1);
+      const Capture capture(session_, trace_ ? &*trace_ : nullptr, config_.profile.steps,
+                            trainer.steps() + 1);
       const LedgerTotals before(*rank_.ledger);
       const StepResult result = in_step(trainer.steps() + 1, [&] {
         const InPhase phase(*rank_.ledger, JobPhase::kStep);
@@ -389,6 +414,7 @@ class Run {
   Console console_;
   std::optional<Arena> measured_;
   std::optional<RunDirectory> directory_;
+  std::optional<TraceRecorder> trace_;
   std::unique_ptr<Checkpoint> checkpoint_;  ///< until it is loaded
   std::vector<ParameterSpec> specs_;
   std::size_t checkpoint_copy_bytes_ = 0;

@@ -28,8 +28,12 @@ class Replay {
       const bool is_dp = key.group.view() == "dp";
       const Axis axis = is_tp ? Axis::kTensor : is_dp ? Axis::kData : Axis::kControl;
       const double bytes = static_cast<double>(traffic.bytes) / static_cast<double>(traffic.calls);
-      collectives_[std::string(key.label.view())] = {
+      const std::string label(key.label.view());
+      const TimedCollective timed = {
           axis, hardware.seconds(key.op, bytes, key.ranks, is_dp ? layout.tp : 1)};
+      // A block's gradients and weights may be several buckets: "gradients layers.0 (1 of 2)".
+      (is_dp ? buckets_[label.substr(0, label.find(" ("))] : collectives_[label])
+          .emplace_back(timed);
     }
   }
 
@@ -82,30 +86,45 @@ class Replay {
   }
   TimedCollective find(const std::string& label) const {
     const auto found = collectives_.find(label);
-    return found == collectives_.end() ? TimedCollective{} : found->second;
+    return found == collectives_.end() ? TimedCollective{} : found->second.front();
   }
   double start(const std::string& label) { return time_.start(find(label)); }
   void finish(const std::string& label) { time_.finish(find(label)); }
   void wait(Axis axis, double done) { time_.wait(axis, done); }
   static std::string block(std::int64_t i) { return "layers." + std::to_string(i); }
 
-  /// ZeRO: the gathers of the last update run beside the next forward, in its order.
-  void gather_weights() {
-    for (const Traffic& traffic : load_.traffic) {
-      const std::string label(traffic.key.label.view());
-      if (label.starts_with("weights ")) {
-        weights_[label] = start(label);
+  /// Starts what `label` of a segment of parameters stands for; returns when all will be done.
+  double start_buckets(const std::string& label) {
+    double done = time_.now();
+    if (const auto found = buckets_.find(label); found != buckets_.end()) {
+      for (const TimedCollective& bucket : found->second) {
+        done = time_.start(bucket);
       }
     }
+    return done;
   }
-  void need_weights(const std::string& bucket) {
-    if (!weights_.empty()) {
-      wait(Axis::kData, weights_["weights " + bucket]);
+  /// ZeRO: the gathers of the last update run beside the next forward, in its order.
+  void gather_weights() {
+    if (config_.parallel.zero == 0) {
+      return;
+    }
+    std::vector<std::string> segments = {"embed", "vectors"};
+    for (std::int64_t i = 0; i < config_.model.layers; ++i) {
+      segments.push_back(block(i));
+    }
+    segments.emplace_back("head");
+    for (const std::string& segment : segments) {
+      weights_[segment] = start_buckets("weights " + segment);
     }
   }
-  void reduce(const std::string& bucket, bool last) {
+  void need_weights(const std::string& segment) {
+    if (!weights_.empty()) {
+      wait(Axis::kData, weights_[segment]);
+    }
+  }
+  void reduce(const std::string& segment, bool last) {
     if (last) {
-      start("gradients " + bucket);
+      start_buckets("gradients " + segment);
     }
   }
 
@@ -234,7 +253,7 @@ class Replay {
   RankWork work_;
   bool language_model_;
   Timeline time_;
-  std::unordered_map<std::string, TimedCollective> collectives_;
+  std::unordered_map<std::string, std::vector<TimedCollective>> collectives_, buckets_;
   std::unordered_map<std::string, double> phases_;
   std::unordered_map<std::string, double> weights_;  ///< when each bucket's gather is done
 };
