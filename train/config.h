@@ -100,6 +100,7 @@ struct CheckpointConfig {
 struct LogConfig {
   std::int64_t every = 10;
   std::string dir = "runs";
+  bool tensorboard = false;
 
   bool operator==(const LogConfig&) const = default;
 };

@@ -345,6 +345,8 @@ std::vector<SchemaKey> output_keys() {
       integer("log.every", of(&Config::log, &LogConfig::every), {1},
               "steps between lines on the console; metrics.jsonl has every step"),
       text("log.dir", of(&Config::log, &LogConfig::dir), "where run folders are made"),
+      boolean("log.tensorboard", of(&Config::log, &LogConfig::tensorboard),
+              "metrics also as TensorBoard's event files"),
       boolean("profile.nvtx", of(&Config::profile, &ProfileConfig::nvtx),
               "name ranges for NVIDIA's profilers"),
       boolean("profile.trace", of(&Config::profile, &ProfileConfig::trace),

@@ -4,18 +4,11 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "train/run_directory.h"
+#include "train/table.h"
 
 namespace tandem {
-
-/// Rows of "label  value" under a title.
-struct Table {
-  std::string title;
-  std::vector<std::pair<std::string, std::string>> rows;
-};
 
 class Console {
  public:

@@ -1,11 +1,13 @@
 #include "train/run_directory.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 
 #include "core/safetensors.h"
 #include "train/checkpoint/folder.h"
@@ -18,23 +20,28 @@ namespace fs = std::filesystem;
 
 constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kTraffic = "traffic.json";
+constexpr const char* kFacts = "run.json";
+constexpr const char* kEvents = "tensorboard";
 
 /// JSON has no NaN or infinity.
 std::string number(double value) {
   return std::isfinite(value) ? fmt::format("{:.9g}", value) : "null";
 }
 
-/// Moves the metrics of an earlier run to the first free metrics.N.jsonl.
+/// Moves the metrics of an earlier run to the first free metrics.N.jsonl, and TensorBoard's with
+/// them.
 void keep_old_metrics(const fs::path& directory) {
-  if (!fs::exists(directory / kMetrics)) {
-    return;
+  const auto old_metrics = [&](int n) { return directory / fmt::format("metrics.{}.jsonl", n); };
+  const auto old_events = [&](int n) { return directory / fmt::format("{}.{}", kEvents, n); };
+  int n = 1;
+  while (fs::exists(old_metrics(n)) || fs::exists(old_events(n))) {
+    ++n;
   }
-  for (int n = 1;; ++n) {
-    const fs::path old = directory / fmt::format("metrics.{}.jsonl", n);
-    if (!fs::exists(old)) {
-      fs::rename(directory / kMetrics, old);
-      return;
-    }
+  if (fs::exists(directory / kMetrics)) {
+    fs::rename(directory / kMetrics, old_metrics(n));
+  }
+  if (fs::exists(directory / kEvents)) {
+    fs::rename(directory / kEvents, old_events(n));
   }
 }
 
@@ -75,6 +82,9 @@ RunDirectory::RunDirectory(const Config& config, const Logger& log,
       keep_old_metrics(path_);
       CheckpointFolder(path_).set_aside();
     }
+    if (config.log.tensorboard) {
+      events_.emplace(path_ / kEvents, resumed);
+    }
   } catch (const DataError& error) {
     throw ConfigError(error.what());
   } catch (const fs::filesystem_error& error) {
@@ -112,11 +122,42 @@ void RunDirectory::write(const StepResult& step, const StepSpeed& speed) {
           : "",
       speed.comm_calls, speed.comm_bytes, speed.comm_ms, speed.comm_exposed_ms,
       step.skipped_steps, number(step.loss_scale)));
+  if (step.outcome != StepOutcome::kNoTokens) {
+    write_events(step.step, {{"loss", step.loss}, {"grad_norm", step.grad_norm}, {"lr", step.lr}});
+  }
+  write_events(step.step, {{"speed/step_ms", step.seconds * 1e3},
+                           {"speed/tokens_per_s", speed.tokens_per_s},
+                           {"speed/roof_fraction", speed.roof_fraction},
+                           {"speed/comm_exposed_ms", speed.comm_exposed_ms}});
 }
 
 void RunDirectory::write(std::int64_t step, const EvaluationResult& evaluation) {
   write_line(fmt::format(R"({{"step": {}, "valid_loss": {}, "valid_tokens": {}}})", step,
                          number(evaluation.loss), evaluation.tokens));
+  write_events(step, {{"valid_loss", evaluation.loss}});
+}
+
+void RunDirectory::write(const Table& table, const Arena& memory) {
+  nlohmann::ordered_json startup, bytes;
+  for (const auto& [label, value] : table.rows) {
+    startup[label] = value;
+  }
+  for (std::size_t c = 0; c < kMemoryCategories; ++c) {
+    const auto category = static_cast<MemoryCategory>(c);
+    bytes[std::string(name_of(category))] = memory.bytes(category);
+  }
+  std::ofstream out(path_ / kFacts);
+  out << nlohmann::ordered_json(
+             {{"version", TANDEM_VERSION},
+              {"started", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
+              {"startup", startup},
+              {"memory_bytes", bytes}})
+             .dump(2)
+      << '\n';
+  out.close();
+  if (!out) {
+    warn_once(kFacts);
+  }
 }
 
 void RunDirectory::write(const Ledger& ledger, const Profiler& profiler,
@@ -157,6 +198,15 @@ void RunDirectory::write_line(const std::string& line) {
   metrics_ << line << '\n' << std::flush;
   if (!metrics_) {
     warn_once(kMetrics);
+  }
+}
+
+void RunDirectory::write_events(std::int64_t step, std::initializer_list<Scalar> scalars) {
+  if (events_) {
+    events_->add(step, scalars);
+    if (!events_->good()) {
+      warn_once(kEvents);
+    }
   }
 }
 

@@ -1,4 +1,5 @@
-// What a run leaves in <log.dir>/<name>/: the resolved config and one line of metrics per step.
+// What a run leaves in <log.dir>/<name>/: the resolved config, what the run is and where it runs,
+// and one line of metrics per step, for TensorBoard too if it was asked for.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +8,14 @@
 #include <optional>
 #include <string>
 
+#include "core/arena.h"
 #include "core/log.h"
 #include "core/profiler.h"
 #include "parallel/layout.h"
 #include "parallel/ledger.h"
 #include "train/config.h"
+#include "train/table.h"
+#include "train/tensorboard.h"
 #include "train/traffic.h"
 #include "train/trainer.h"
 
@@ -47,8 +51,8 @@ struct TrafficFacts {
 std::filesystem::path run_path(const Config& config);
 
 /// Rank 0's. A run that starts afresh keeps the metrics of an earlier one in the same place as
-/// metrics.1.jsonl and so on, and its checkpoints as checkpoints.1; one that goes on from step
-/// `resumed` cuts the metrics behind it.
+/// metrics.1.jsonl and tensorboard.1, and its checkpoints as checkpoints.1, and so on; one that
+/// goes on from step `resumed` cuts the metrics behind it.
 class RunDirectory {
  public:
   /// Creates the directory and writes config.yaml; throws ConfigError if it cannot.
@@ -57,17 +61,21 @@ class RunDirectory {
   const std::filesystem::path& path() const { return path_; }
   void write(const StepResult& step, const StepSpeed& speed);
   void write(std::int64_t step, const EvaluationResult& evaluation);
+  /// run.json: the start-up table, and a rank's memory by category.
+  void write(const Table& table, const Arena& memory);
   /// traffic.json, anew: what rank 0's collectives came to, label by label, and the time of its
   /// phases.
   void write(const Ledger& ledger, const Profiler& profiler, const TrafficFacts& facts);
 
  private:
   void write_line(const std::string& line);
+  void write_events(std::int64_t step, std::initializer_list<Scalar> scalars);
   void warn_once(const std::string& file);
 
   std::filesystem::path path_;
   Logger log_;
   std::ofstream metrics_;
+  std::optional<EventFile> events_;
   bool warned_ = false;
 };
 

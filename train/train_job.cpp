@@ -184,6 +184,9 @@ class Run {
     CheckpointSaver saver(rank_, config_, state.store, run_path(config_));
     agree_on_roof();
     console_.table(table());
+    if (directory_) {
+      directory_->write(table(), *measured_);
+    }
     if (config_.profile.trace) {
       trace_.emplace();
     }
@@ -460,20 +463,20 @@ int TrainJob::run(Session& session) {
 }
 
 Program train_program() {
-  return {.description = {.name = "train",
-                          .purpose = "Trains the model of a config under its tensor-parallel x "
-                                     "data-parallel layout.",
-                          .examples = {"mpirun -np 4 build/train --config configs/ffn_tp2_dp2.yaml",
-                                       "build/train --config ffn_tp2_dp2 --set parallel.tp=4 --set "
-                                       "parallel.dp=1 --steps 50   (4 ranks as threads)"},
-                          .has_steps = true,
-                          .has_dry_run = true,
-                          .has_weight_files = true},
-          .prepare =
-              [](const CommandLine& line, const Config& config, const Layout& layout) {
-                return std::make_unique<TrainJob>(line, config, layout);
-              },
-          .stops_itself = true};
+  return {
+      .description = {.name = "train",
+                      .purpose = "Trains the model of a config under its tensor-parallel x "
+                                 "data-parallel layout.",
+                      .examples = {"mpirun -np 4 build/train --config configs/ffn_tp2_dp2.yaml",
+                                   "build/train --config ffn_tp4_dp1 --steps 50   (as threads)"},
+                      .has_steps = true,
+                      .has_dry_run = true,
+                      .has_weight_files = true},
+      .prepare =
+          [](const CommandLine& line, const Config& config, const Layout& layout) {
+            return std::make_unique<TrainJob>(line, config, layout);
+          },
+      .stops_itself = true};
 }
 
 }  // namespace tandem

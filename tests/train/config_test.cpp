@@ -217,11 +217,10 @@ TEST(Config, UnknownKeysNameTheNearestOne) {
       {"optim.schedule.kind: wsd", "optim.schedule.kind", "write optim: {schedule: {kind: ...}}"},
       {"parallel: {tp:2}", "parallel.tp:2", "put a space after the colon: tp: 2"},
       // Nothing like it: what there is. B20, B116, B118: an absent feature is an unknown key.
-      {"log: {zzzzzz: 1}", "log.zzzzzz", "the keys of log are every, dir"},
+      {"log: {zzzzzz: 1}", "log.zzzzzz", "the keys of log are every, dir, tensorboard"},
       {"qqqqqqqq: 1", "qqqqqqqq", "the keys are name, seed, device"},
       {"train: {label_smoothing: 0.1}", "train.label_smoothing", "the keys of train are steps"},
       {"model: {tie_embeddings: true}", "model.tie_embeddings", "the keys of model are kind"},
-      {"log: {tensorboard: true}", "log.tensorboard", "the keys of log are every, dir"},
   };
   for (const auto& [text, path, remedy] : cases) {
     EXPECT_THAT(message(text),
@@ -388,7 +387,8 @@ constexpr const char* kAllChanged =
     "max_skipped: 4}\n"
     "optim: {kind: sgd, lr: 0.3, betas: [0.1, 0.7], eps: 1e-12, weight_decay: 0, momentum: 0.5,\n"
     "  schedule: {kind: wsd, warmup_steps: 1, stable_steps: 2, decay_steps: 8, min_lr: 0}}\n"
-    "checkpoint: {every: 7, keep: 5, resume: runs/other}\nlog: {every: 3, dir: out/dir}\nprofile: "
+    "checkpoint: {every: 7, keep: 5, resume: runs/other}\nlog: {every: 3, dir: out/dir, "
+    "tensorboard: true}\nprofile: "
     "{nvtx: false, trace: true, "
     "steps: [3, 4]}\n"
     "cuda: {tf32: true}\n";

@@ -37,6 +37,24 @@ std::vector<std::string> losses(const std::string& metrics) {
   return found;
 }
 
+TEST(RunDirectory, SaysAtTheStartWhatTheRunIs) {
+  const ScratchFolder folder;
+  folder.write("small.yaml", kSmall);
+  const Outcome outcome = run(train({"--config", "small.yaml"}), folder);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json facts = json::parse(folder.read("runs/small/run.json"));
+  EXPECT_FALSE(facts["version"].get<std::string>().empty());
+  EXPECT_THAT(facts["started"].get<std::string>(), testing::MatchesRegex("20..-..-..T..:..:..Z"));
+  // The table that was printed, row by row.
+  for (const auto& [label, value] : facts["startup"].items()) {
+    EXPECT_THAT(outcome.out, testing::ContainsRegex(label + " +"));
+    EXPECT_THAT(outcome.out, HasSubstr(value.get<std::string>()));
+  }
+  EXPECT_EQ(facts["startup"]["layout"], "tp 2 x dp 2 = 4 ranks");
+  EXPECT_EQ(facts["memory_bytes"].size(), 6u);
+  EXPECT_GT(facts["memory_bytes"]["weights"], 0);
+}
+
 // `verify --grid` tells a program what it tells its reader.
 TEST(VerifyGrid, WritesEveryLayout) {
   const ScratchFolder folder;

@@ -182,6 +182,9 @@ void read_traffic(RunData& run, const fs::path& file) {
   }
   run.traffic.first_step = static_cast<std::int64_t>(first);
   run.traffic.last_step = static_cast<std::int64_t>(last);
+  const double micro_batches = number(totals, "micro_batches"), rows = number(totals, "rows");
+  run.traffic.micro_batches = micro_batches > 0 ? static_cast<std::int64_t>(micro_batches) : 0;
+  run.traffic.rows = rows > 0 ? static_cast<std::int64_t>(rows) : 0;
   for (const json& line : *lines) {
     if (line.is_object()) {
       run.traffic.lines.push_back({.phase = text(line, "phase"),

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -51,99 +50,12 @@ std::vector<Curve> losses(const std::vector<RunData>& runs) {
   return curves;
 }
 
-std::string run_name(const std::vector<RunData>& runs, std::size_t run) {
-  return runs.size() == 1 ? runs[run].name : letter(run) + "  " + runs[run].name;
-}
-
 /// Two charts side by side where there is room.
 std::string in_columns(const std::string& html) {
   return html.empty() ? "" : "<div class=\"columns\">" + html + "</div>\n";
 }
 
 std::string milliseconds(double ms) { return value_text(ms, 3) + " ms"; }
-
-/// "layers.3 g.forward" -> "layers.* g.forward": blocks are alike.
-std::string without_numbers(const std::string& label) {
-  std::string text;
-  for (std::size_t at = 0; at < label.size(); ++at) {
-    const bool begins =
-        std::isdigit(static_cast<unsigned char>(label[at])) != 0 && at > 0 && label[at - 1] == '.';
-    if (!begins) {
-      text += label[at];
-      continue;
-    }
-    text += '*';
-    while (at + 1 < label.size() && std::isdigit(static_cast<unsigned char>(label[at + 1])) != 0) {
-      ++at;
-    }
-  }
-  return text;
-}
-
-std::vector<TrafficLine> by_label(const std::vector<TrafficLine>& lines, const char* phase) {
-  std::vector<TrafficLine> sums;
-  for (const TrafficLine& line : lines) {
-    if (line.phase != phase) {
-      continue;
-    }
-    const std::string label = without_numbers(line.label);
-    const auto same = std::find_if(sums.begin(), sums.end(), [&](const TrafficLine& sum) {
-      return sum.label == label && sum.group == line.group && sum.op == line.op &&
-             sum.dtype == line.dtype;
-    });
-    if (same == sums.end()) {
-      sums.push_back(line);
-      sums.back().label = label;
-      continue;
-    }
-    same->calls += line.calls;
-    same->bytes += line.bytes;
-    same->sent_bytes += line.sent_bytes;
-    same->ms += line.ms;
-    same->exposed_ms += line.exposed_ms;
-  }
-  std::stable_sort(sums.begin(), sums.end(), [](const TrafficLine& a, const TrafficLine& b) {
-    return a.exposed_ms > b.exposed_ms;
-  });
-  return sums;
-}
-
-std::string traffic_table(const RunData& run) {
-  const std::vector<TrafficLine> lines = by_label(run.traffic.lines, "step");
-  const double steps = run.traffic.steps();
-  double most = 0.0;
-  for (const TrafficLine& line : lines) {
-    most = std::max(most, line.sent_bytes);
-  }
-  std::vector<std::vector<Cell>> rows;
-  TrafficLine total;
-  for (const TrafficLine& line : lines) {
-    rows.push_back({text_cell(line.label),
-                    text_cell(fmt::format("{} of {}", line.group, line.ranks)),
-                    text_cell(line.op),
-                    text_cell(line.dtype),
-                    count_cell(line.calls / steps),
-                    figure_cell(bytes_figure(line.sent_bytes / steps)),
-                    {cell_bar(most > 0.0 ? line.sent_bytes / most : 0.0), false},
-                    number_cell(line.ms / steps, 3),
-                    number_cell(line.exposed_ms / steps, 3)});
-    total.calls += line.calls;
-    total.sent_bytes += line.sent_bytes;
-    total.ms += line.ms;
-    total.exposed_ms += line.exposed_ms;
-  }
-  if (rows.empty()) {
-    return "<p>No collective: this layout has one rank.</p>\n";
-  }
-  rows.push_back({text_cell("all"), text_cell(""), text_cell(""), text_cell(""),
-                  count_cell(total.calls / steps),
-                  figure_cell(bytes_figure(total.sent_bytes / steps)), text_cell(""),
-                  number_cell(total.ms / steps, 3), number_cell(total.exposed_ms / steps, 3)});
-  return table(fmt::format("Rank 0, per step, mean of steps {} to {}", run.traffic.first_step,
-                           run.traffic.last_step),
-               {"label", "group", "operation", "type", "calls", "sent", "", "ms", "exposed ms"},
-               rows);
-}
 
 std::string rows_table(
     const std::string& caption, const std::vector<RunData>& runs,
@@ -261,24 +173,6 @@ Section time_section(const std::vector<RunData>& runs) {
                    milliseconds) +
       table("Milliseconds of the median step",
             {"run", "computing", "exposed communication", "data", "step", "exposed, %"}, rows);
-  return section;
-}
-
-Section traffic_section(const std::vector<RunData>& runs) {
-  Section section{"traffic", "Traffic", "", {}};
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    if (runs[i].traffic.lines.empty()) {
-      continue;
-    }
-    section.html += runs.size() == 1 ? traffic_table(runs[i])
-                                     : folded(run_name(runs, i), traffic_table(runs[i]), i == 0);
-  }
-  if (!section.html.empty()) {
-    section.html +=
-        "<p class=\"note\">sent: bytes that a ring moves per rank. Labels of like blocks are "
-        "summed: "
-        "layers.*. Exposed: the time in which the rank could not compute.</p>\n";
-  }
   return section;
 }
 

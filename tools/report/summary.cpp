@@ -133,6 +133,10 @@ std::string layout_text(const RunData& run) {
       run.setting("parallel.sequence_parallel") == "true" ? ", sequence parallel" : "");
 }
 
+std::string run_name(const std::vector<RunData>& runs, std::size_t run) {
+  return runs.size() == 1 ? runs[run].name : letter(run) + "  " + runs[run].name;
+}
+
 std::string summary_html(const std::vector<RunData>& runs) {
   return runs.size() == 1 ? tiles(runs[0]) : comparison(runs);
 }

@@ -24,6 +24,9 @@ Figures figures_of(const RunData& run);
 /// "tp 2 x dp 2"; empty where the config does not say.
 std::string layout_text(const RunData& run);
 
+/// The run's name, with its letter where there are several.
+std::string run_name(const std::vector<RunData>& runs, std::size_t run);
+
 /// Large figures of one run, or a table of several.
 std::string summary_html(const std::vector<RunData>& runs);
 
