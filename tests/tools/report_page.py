@@ -60,7 +60,9 @@ def write_run(folder, steps, end="", name="a"):
     label = {"phase": "step", "group": "tp", "ranks": 2, "op": "all_reduce", "dtype": "fp32",
              "calls": steps, "bytes": 8.0 * steps, "sent_bytes": 8.0 * steps, "ms": 1.0, "exposed_ms": 0.5}
     (folder / "traffic.json").write_text(json.dumps(
-        {"first_step": 1, "last_step": steps,
+        {"first_step": 1, "last_step": steps, "micro_batches": steps, "rows": 64 * steps,
+         "phases": [{"phase": "step", "calls": steps, "ms": 20.0 * steps},
+                    {"phase": "step/fetch", "calls": steps, "ms": 5.0 * steps}],
          "labels": [label | {"label": f"layers.{i} g.forward"} for i in range(12)]}))
 
 
@@ -109,9 +111,10 @@ def main():
         page = read(root / "a" / "report.html")
         assert str(root / "a" / "report.html") in out
         for text in ("Loss", "Gradient norm", "Learning rate", "Tokens per second", "exposed communication",
-                     "layers.* g.forward", "weights", "a CPU of a", "config.yaml of a", "held out"):
+                     "layers.* g.forward", "weights", "a CPU of a", "fetch", "25", "config.yaml of a", "held out"):
             assert text in page.text, f"no {text!r} on the page"
         assert len(page.charts) == 8, sorted(page.charts)
+        assert page.charts["loss"]["lines"][0]["x"][-1] == "60", page.charts["loss"]
         assert page.charts["loss"]["lines"][0]["y"][-1].startswith("0.083333"), page.charts["loss"]
 
         both = root / "both.html"

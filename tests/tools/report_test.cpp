@@ -165,6 +165,8 @@ TEST(ReportText, WritesNumbersAsPeopleReadThem) {
   EXPECT_EQ(value_text(2.3456789), "2.346");
   EXPECT_EQ(value_text(-0.00001), "-1.000e-5");
   EXPECT_EQ(value_text(kNaN), "–");
+  EXPECT_EQ(count_text(150000), "150,000");
+  EXPECT_EQ(count_text(2.5), "2.50");
   EXPECT_EQ(tick_text(2500, 500), "2,500");
   EXPECT_EQ(tick_text(1.5e6, 5e5), "1.5M");
   EXPECT_EQ(tick_text(5e-5, 5e-5), "5e-5");

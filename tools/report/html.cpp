@@ -93,6 +93,11 @@ std::string value_text(double value, int digits) {
   return grouped(fmt::format("{:.{}f}", value, std::max(0, digits - 1 - power)));
 }
 
+std::string count_text(double value) {
+  const bool whole = std::abs(value - std::round(value)) < 1e-9 && std::abs(value) < 1e15;
+  return whole ? grouped(fmt::format("{:.0f}", value)) : value_text(value, 3);
+}
+
 std::string tick_text(double value, double step) {
   if (std::abs(value) < step * 1e-6) {
     return "0";
@@ -165,10 +170,7 @@ std::string folded(std::string_view summary, std::string_view html, bool open) {
 
 Cell text_cell(std::string_view text) { return {escape(text), false}; }
 Cell number_cell(double value, int digits) { return {value_text(value, digits), true}; }
-Cell count_cell(double value) {
-  const bool whole = std::abs(value - std::round(value)) < 1e-9;
-  return {whole ? grouped(fmt::format("{:.0f}", value)) : value_text(value, 3), true};
-}
+Cell count_cell(double value) { return {count_text(value), true}; }
 Cell figure_cell(std::string text) { return {escape(text), true}; }
 
 }  // namespace tandem::report

@@ -12,6 +12,8 @@ std::string escape(std::string_view text);
 
 /// A value to `digits` significant digits, thousands in groups; a dash where it is not finite.
 std::string value_text(double value, int digits = 4);
+/// Whole where it is, else to three digits.
+std::string count_text(double value);
 /// A tick's value with the decimals that ticks `step` apart need; "20k", "1e-5" where that is
 /// shorter.
 std::string tick_text(double value, double step);
@@ -32,7 +34,7 @@ std::string folded(std::string_view summary, std::string_view html, bool open = 
 
 Cell text_cell(std::string_view text);
 Cell number_cell(double value, int digits = 4);
-Cell count_cell(double value);  ///< whole where it is
+Cell count_cell(double value);
 Cell figure_cell(std::string text);
 
 }  // namespace tandem::report

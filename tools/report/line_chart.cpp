@@ -342,7 +342,7 @@ class Drawing {
     std::vector<std::vector<Cell>> rows;
     for (const Drawn& line : drawn_) {
       for (const std::size_t place : spread_places(line.x.size(), kTableRows)) {
-        rows.push_back({text_cell(name_of(*line.curve)), number_cell(line.x[place]),
+        rows.push_back({text_cell(name_of(*line.curve)), count_cell(line.x[place]),
                         number_cell(line.curve->y[place], 6)});
         if (line.has_smooth()) {
           rows.back().push_back(number_cell(line.smooth[place], 6));
@@ -364,7 +364,7 @@ class Drawing {
       std::vector<std::string> x, y;
       std::vector<int> at;
       for (const std::size_t place : spread_places(line.x.size(), kSamples)) {
-        x.push_back(value_text(line.x[place], chart_.x == LineChart::X::kStep ? 9 : 3));
+        x.push_back(count_text(line.x[place]));
         y.push_back(value_text(line.curve->y[place], 5) +
                     (line.has_smooth() ? " (mean " + value_text(line.smooth[place], 5) + ")" : ""));
         at.push_back(static_cast<int>(std::lround(kSize * x_->position(line.x[place]))));

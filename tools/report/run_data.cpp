@@ -185,6 +185,14 @@ void read_traffic(RunData& run, const fs::path& file) {
   const double micro_batches = number(totals, "micro_batches"), rows = number(totals, "rows");
   run.traffic.micro_batches = micro_batches > 0 ? static_cast<std::int64_t>(micro_batches) : 0;
   run.traffic.rows = rows > 0 ? static_cast<std::int64_t>(rows) : 0;
+  if (const auto phases = totals.find("phases"); phases != totals.end() && phases->is_array()) {
+    for (const json& phase : *phases) {
+      if (phase.is_object()) {
+        run.traffic.phases.push_back(
+            {text(phase, "phase"), number(phase, "calls"), number(phase, "ms")});
+      }
+    }
+  }
   for (const json& line : *lines) {
     if (line.is_object()) {
       run.traffic.lines.push_back({.phase = text(line, "phase"),

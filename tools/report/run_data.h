@@ -21,6 +21,12 @@ struct TrafficLine {
   double calls = 0.0, bytes = 0.0, sent_bytes = 0.0, ms = 0.0, exposed_ms = 0.0;
 };
 
+/// Of a named range of the host's: "step/micro-batch/forward".
+struct PhaseTotal {
+  std::string path;
+  double calls = 0.0, ms = 0.0;
+};
+
 struct TrafficTotals {
   std::int64_t first_step = 0, last_step = 0;
   std::int64_t micro_batches = 0, rows = 0;  ///< of rank 0 in these steps

@@ -75,6 +75,32 @@ std::string rows_table(
   return table(caption, head, rows);
 }
 
+/// The phases of a step, those inside others indented.
+std::string phases_table(const RunData& run) {
+  const auto step = std::find_if(run.traffic.phases.begin(), run.traffic.phases.end(),
+                                 [](const PhaseTotal& phase) { return phase.path == "step"; });
+  if (step == run.traffic.phases.end() || !(step->ms > 0.0)) {
+    return "";
+  }
+  std::vector<std::vector<Cell>> rows;
+  for (const PhaseTotal& phase : run.traffic.phases) {
+    if (phase.path != "step" && !phase.path.starts_with("step/")) {
+      continue;
+    }
+    const auto depth = std::count(phase.path.begin(), phase.path.end(), '/');
+    const std::string name = phase.path.substr(phase.path.rfind('/') + 1);
+    rows.push_back(
+        {{fmt::format("<span style=\"padding-left:{}em\">{}</span>", depth, escape(name)), false},
+         count_cell(phase.calls / step->calls),
+         number_cell(phase.ms / step->calls, 3),
+         number_cell(100.0 * phase.ms / step->ms, 2),
+         {cell_bar(phase.ms / step->ms), false}});
+  }
+  return table(fmt::format("Phases of a step, mean of steps {} to {}", run.traffic.first_step,
+                           run.traffic.last_step),
+               {"phase", "calls", "ms", "% of the step", ""}, rows);
+}
+
 }  // namespace
 
 Section training_section(const std::vector<RunData>& runs) {
@@ -173,6 +199,12 @@ Section time_section(const std::vector<RunData>& runs) {
                    milliseconds) +
       table("Milliseconds of the median step",
             {"run", "computing", "exposed communication", "data", "step", "exposed, %"}, rows);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::string phases = phases_table(runs[i]);
+    if (!phases.empty()) {
+      section.html += folded("Phases of " + run_name(runs, i), phases, runs.size() == 1);
+    }
+  }
   return section;
 }
 

@@ -57,7 +57,7 @@ std::string tiles(const RunData& run) {
   tile("loss", value_text(figures.loss),
        std::isfinite(figures.valid_loss) ? value_text(figures.valid_loss) + " held out"
                                          : "at the last steps");
-  tile("steps", count_cell(figures.steps).html, seconds_text(figures.seconds) + " of training");
+  tile("steps", count_text(figures.steps), seconds_text(figures.seconds) + " of training");
   tile("step", value_text(figures.step_ms, 3) + " ms",
        percent(figures.exposed_ms / figures.step_ms) + " exposed communication");
   tile("tokens per second", value_text(figures.tokens_per_s, 3), "whole job");
@@ -67,7 +67,7 @@ std::string tiles(const RunData& run) {
     tile("memory per rank", bytes_figure(figures.memory_bytes), "all categories");
   }
   if (figures.skipped > 0.0) {
-    tile("skipped steps", count_cell(figures.skipped).html, "nothing was changed by them");
+    tile("skipped steps", count_text(figures.skipped), "nothing was changed by them");
   }
   return html + "</dl>\n";
 }
