@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <fstream>
 
 #include "tools/bench/collectives.h"
@@ -166,22 +167,34 @@ class BenchJob : public Job {
     fmt::print("  roof       {:.1f} GFLOP/s, the fastest matmul of the step's shapes{}\n",
                result.roof_gflops, result.world == 1 ? "" : ", all ranks at once");
     fmt::print("  fraction   {:.3f}\n", result.gflops / result.roof_gflops);
+    fmt::print("  phases     of rank 0{}, mean of a step\n",
+               rank.device->host_memory() ? "" : "'s host, which queues them");
+    for (const StepPhase& phase : result.phases) {
+      fmt::print(
+          "    {:<24} {:>10.2f} ms{}\n", phase.name, phase.ms,
+          phase.roof_fraction ? fmt::format("  {:.3f} of the roof", *phase.roof_fraction) : "");
+    }
     std::fflush(stdout);
-    save(
-        {
-            {"precision", precision},
-            {"tp", rank.layout.tp},
-            {"dp", rank.layout.dp},
-            {"threads", rank.threads},
-            {"tokens", result.tokens},
-            {"matmul_parameters", result.matmul_parameters},
-            {"step_ms", result.step_ms},
-            {"data_ms", result.data_ms},
-            {"gflops", result.gflops},
-            {"roof_gflops", result.roof_gflops},
-            {"roof_fraction", result.gflops / result.roof_gflops},
-        },
-        json_);
+    nlohmann::ordered_json json = {
+        {"precision", precision},
+        {"tp", rank.layout.tp},
+        {"dp", rank.layout.dp},
+        {"threads", rank.threads},
+        {"tokens", result.tokens},
+        {"matmul_parameters", result.matmul_parameters},
+        {"step_ms", result.step_ms},
+        {"data_ms", result.data_ms},
+        {"gflops", result.gflops},
+        {"roof_gflops", result.roof_gflops},
+        {"roof_fraction", result.gflops / result.roof_gflops},
+    };
+    for (const StepPhase& phase : result.phases) {
+      std::string key = phase.name;
+      std::replace_if(
+          key.begin(), key.end(), [](char c) { return c == ' ' || c == '-'; }, '_');
+      json[key + "_ms"] = phase.ms;
+    }
+    save(json, json_);
   }
 
   std::string json_;

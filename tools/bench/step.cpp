@@ -1,6 +1,7 @@
 #include "tools/bench/step.h"
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "train/roof.h"
@@ -47,6 +48,27 @@ double measure_roof(RankContext& rank, const Config& config, std::int64_t rows) 
   return best;
 }
 
+/// Parts of the 6 FLOPs of a matmul parameter and token.
+double share_of_flops(std::string_view phase) {
+  return phase == "forward" ? 1.0 / 3.0 : phase == "backward" ? 2.0 / 3.0 : 0.0;
+}
+
+/// Mean times since `before`, in `steps` steps, of phases that have none inside them.
+std::vector<StepPhase> phases_since(const std::vector<Profiler::Phase>& before,
+                                    const std::vector<Profiler::Phase>& phases,
+                                    std::int64_t steps) {
+  std::vector<StepPhase> result;
+  for (std::size_t i = 0; i < phases.size(); ++i) {
+    const bool has_parts = std::any_of(phases.begin(), phases.end(),
+                                       [i](const auto& other) { return other.parent == i; });
+    if (!has_parts && phases[i].parent != Profiler::Phase::kNone) {
+      const double seconds = phases[i].seconds - (i < before.size() ? before[i].seconds : 0.0);
+      result.push_back({.name = phases[i].name, .ms = seconds * 1e3 / static_cast<double>(steps)});
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 StepBenchmark benchmark_step(Session& session, const Config& config, DataSource& source) {
@@ -65,6 +87,7 @@ StepBenchmark benchmark_step(Session& session, const Config& config, DataSource&
   trainer.step();  // builds primitives and touches memory
   rank.control->barrier({.label = "bench"}).wait_host();
   double roof = measure_roof(rank, config, rows);
+  const std::vector<Profiler::Phase> before = rank.profiler->phases();
   std::vector<double> step_seconds, data_seconds;
   for (std::int64_t i = 1; i < config.train.steps; ++i) {
     const StepResult step = trainer.step();
@@ -82,6 +105,13 @@ StepBenchmark benchmark_step(Session& session, const Config& config, DataSource&
   result.gflops = 6.0 * static_cast<double>(result.matmul_parameters) *
                   static_cast<double>(result.tokens) / seconds / 1e9;
   result.roof_gflops = roof / 1e9;
+  result.phases = phases_since(before, rank.profiler->phases(), config.train.steps - 1);
+  for (StepPhase& phase : result.phases) {
+    const double flops = share_of_flops(phase.name) * result.gflops * result.step_ms * 1e6;
+    if (flops > 0.0 && rank.device->host_memory()) {
+      phase.roof_fraction = flops / (phase.ms * 1e-3) / roof;
+    }
+  }
   return result;
 }
 

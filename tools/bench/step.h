@@ -2,10 +2,22 @@
 // process multiplies matrices of the step's own shapes.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "train/data/source.h"
 #include "train/launch.h"
 
 namespace tandem {
+
+/// A phase of a step without others inside it, by its profiler range.
+struct StepPhase {
+  std::string name;
+  double ms = 0.0;  ///< rank 0, mean; the host's, so on a GPU the time of queueing
+  /// Of the roof; absent for what multiplies no matrices, and where the host only queues.
+  std::optional<double> roof_fraction;
+};
 
 struct StepBenchmark {
   int world = 1;
@@ -15,6 +27,7 @@ struct StepBenchmark {
   double data_ms = 0.0;      ///< median time to fetch the step's rows
   double gflops = 0.0;       ///< 6 * matmul_parameters * tokens / step_ms
   double roof_gflops = 0.0;  ///< sum over ranks, measured by all ranks at once
+  std::vector<StepPhase> phases;
 };
 
 /// Runs `steps` steps of the config (the first is not counted) between two measurements of the

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""bench_collectives.py BENCH: the table of `bench collectives` and its JSON say the same, count sizes
-and bandwidths as nccl-tests does, and cover every group of the layout."""
+"""bench_tables.py BENCH: the table of `bench collectives` and its JSON say the same, count sizes and
+bandwidths as nccl-tests does, and cover every group of the layout; `bench step` says where a step's
+time goes."""
 
 import json
 import pathlib
@@ -11,17 +12,17 @@ import tempfile
 OPS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
 
 
-def bench(folder, *arguments):
+def bench(folder, mode, *arguments):
     (folder / "small.yaml").write_text(
         "device: cpu\ndata: {format: synthetic}\ntrain: {micro_batch: 1, global_batch: 2, eval_every: 0}\n")
-    return subprocess.run([sys.argv[1], "collectives", "--config", "small.yaml", *arguments],
+    return subprocess.run([sys.argv[1], mode, "--config", "small.yaml", *arguments],
                           cwd=folder, capture_output=True, text=True)
 
 
 def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        done = bench(folder, "--json", "out.json", "--set", "parallel.tp=1", "--set", "parallel.dp=2")
+        done = bench(folder, "collectives", "--json", "out.json", "--set", "parallel.tp=1", "--set", "parallel.dp=2")
         assert done.returncode == 0, done.stderr
         found = json.loads((folder / "out.json").read_text())
         assert (found["communicator"], found["tp"], found["dp"]) == ("local", 1, 2), found
@@ -43,9 +44,18 @@ def main():
             assert words[3:] == [f"{row['time_us']:.1f}", f"{row['algbw_gb_per_s']:.3f}",
                                  f"{row['busbw_gb_per_s']:.3f}"], (words, row)
 
-        alone = bench(folder, "--set", "parallel.dp=1")
+        alone = bench(folder, "collectives", "--set", "parallel.dp=1")
         assert alone.returncode == 2 and "parallel.tp=2" in alone.stderr, alone
-    print("the table is nccl-tests'")
+
+        done = bench(folder, "step", "--json", "step.json", "--set", "train.steps=3")
+        assert done.returncode == 0, done.stderr
+        found = json.loads((folder / "step.json").read_text())
+        for phase in ("upload", "forward", "backward", "finish_gradients", "optimizer"):
+            assert found[f"{phase}_ms"] > 0, found
+            name, ms = phase.replace("_", " "), f"{found[f'{phase}_ms']:.2f} ms"
+            line = next(line for line in done.stdout.splitlines() if line.strip().startswith(name + " "))
+            assert ms in line and ("of the roof" in line) == (phase in ("forward", "backward")), line
+    print("tables and JSON say the same")
 
 
 main()
