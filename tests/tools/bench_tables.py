@@ -15,7 +15,7 @@ OPS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
 def bench(folder, mode, *arguments):
     (folder / "small.yaml").write_text(
         "device: cpu\ndata: {format: synthetic}\ntrain: {micro_batch: 1, global_batch: 2, eval_every: 0}\n")
-    return subprocess.run([sys.argv[1], mode, "--config", "small.yaml", *arguments],
+    return subprocess.run([pathlib.Path(sys.argv[1]).resolve(), mode, "--config", "small.yaml", *arguments],
                           cwd=folder, capture_output=True, text=True)
 
 
