@@ -120,8 +120,8 @@ void RunDirectory::write(const StepResult& step, const StepSpeed& speed) {
           ? fmt::format(R"("mfu": {}, "mfu_peak_tflops": {}, )", number(speed.utilization->mfu),
                         number(speed.utilization->peak_tflops))
           : "",
-      speed.comm_calls, speed.comm_bytes, speed.comm_ms, speed.comm_exposed_ms,
-      step.skipped_steps, number(step.loss_scale)));
+      speed.comm_calls, speed.comm_bytes, speed.comm_ms, speed.comm_exposed_ms, step.skipped_steps,
+      number(step.loss_scale)));
   if (step.outcome != StepOutcome::kNoTokens) {
     write_events(step.step, {{"loss", step.loss}, {"grad_norm", step.grad_norm}, {"lr", step.lr}});
   }

@@ -168,6 +168,10 @@ TEST(Config, WrongTypesAreRefused) {
   }
 }
 
+TEST(Config, GpusAreNotLookedForBeforeRanksAreThere) {
+  EXPECT_EQ(message("device: cuda\nparallel: {comm: nccl}\n"), "");
+}
+
 // B126
 TEST(Config, DuplicateKeysNameBothLines) {
   EXPECT_THAT(message("train:\n  steps: 1\n  steps: 2\n"),
