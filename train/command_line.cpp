@@ -40,10 +40,17 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
         ->type_name("FILE")
         ->check(path);
   } else {
-    app.add_option("--config", line.config,
-                   "YAML file; a bare name is also sought in configs/ (see configs/reference.yaml)")
-        ->required()
-        ->type_name("FILE");
+    auto* config = app.add_option(
+        "--config", line.config,
+        "YAML file; a bare name is also sought in configs/ (see configs/reference.yaml)");
+    config->required(!program.has_plan)->type_name("FILE");
+    if (program.has_plan) {
+      app.add_option("--against", line.against,
+                     "hold this run's time and traffic against the prediction; takes its config")
+          ->type_name("RUN_DIR")
+          ->check(path)
+          ->excludes(config);
+    }
     app.add_option("--set", line.overrides,
                    "override a key, any number of times: --set parallel.tp=2 (the value is YAML)")
         ->type_name("KEY=VALUE")
@@ -78,7 +85,7 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
         ->type_name("N")
         ->check(whole_number);
     app.add_option("--hardware", line.hardware,
-                   "h100, h200, a100, or a file that bench hardware --json wrote")
+                   "h100, h200, a100, or a file like those in configs/hardware")
         ->required()
         ->type_name("NAME")
         ->check(path);

@@ -23,6 +23,7 @@ struct CommandLine {
   std::string output;                 ///< report: -o FILE; empty for the default
   std::optional<std::int64_t> world;  ///< plan: ranks to plan for
   std::string hardware;               ///< plan: a name or a file
+  std::string against;                ///< plan: a run directory, whose config it takes
 };
 
 /// What a program's --help says and which options it has beside --config and --set. Help fits 80
@@ -36,7 +37,7 @@ struct ProgramDescription {
   bool has_weight_files = false;  ///< --import and --export
   bool has_full = false;
   bool has_grid = false;
-  bool has_plan = false;  ///< --world and --hardware
+  bool has_plan = false;  ///< --world, --hardware and --against
   bool has_json = false;
   bool reads_runs = false;         ///< run directories and -o instead of --config and --set
   std::vector<std::string> modes;  ///< subcommands; one of them is required

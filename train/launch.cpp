@@ -411,7 +411,11 @@ int launch_alone(const ProgramDescription& program, int argc, const char* const*
                  const std::function<int(const CommandLine&, const Config&)>& run) {
   try {
     const CommandLine line = parse_command_line(program, argc, argv);
-    return run(line, load_config({.file = line.config, .overrides = line.overrides}));
+    const std::string file = line.against.empty() ? line.config : line.against + "/config.yaml";
+    if (file.empty()) {
+      throw ConfigError("--config is required: name a YAML file");
+    }
+    return run(line, load_config({.file = file, .overrides = line.overrides}));
   } catch (const HelpRequested& help) {
     std::cout << help.text;
     return 0;

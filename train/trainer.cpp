@@ -73,7 +73,7 @@ EvaluationResult Trainer::evaluate(const std::function<int()>& signal) {
 }
 
 StepResult Trainer::run_step(int signal) {
-  const ProfileRange range(rank_->profiler, {"step", {}, step_ + 1});
+  const ProfileRange range(rank_->profiler, {"step", {}, step_ + 1, "step"});
   const auto start = Clock::now();
   StepResult result;
   result.step = ++step_;
@@ -193,7 +193,7 @@ Pass Trainer::upload(const MicroBatch& batch) {
 void Trainer::backward_over_data(std::span<const MicroBatch> batches, double scale) {
   rank_->device->fill_zero(*rank_->compute, state_->loss_sum);
   for (std::size_t m = 0; m < batches.size(); ++m) {
-    const ProfileRange range(rank_->profiler, {"micro-batch", {}, batches[m].tokens});
+    const ProfileRange range(rank_->profiler, {"micro-batch", {}, batches[m].tokens, "tokens"});
     Pass pass = upload(batches[m]);
     pass.dropout = {.p = config_->model.dropout,
                     .seed = config_->seed,

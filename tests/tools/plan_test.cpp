@@ -73,7 +73,7 @@ TEST(PlanLayouts, AreThoseThatTheConfigsRulesAllow) {
 TEST(PlanMemory, IsWhatTheTrainerAllocates) {
   const Hardware hardware = round_machine(false);
   for (const Config& config : legal_layouts(small_config(), 4)) {
-    const Prediction prediction = predict(config, hardware, SampledRows(config));
+    const Prediction prediction = predict(config, hardware, SampledRows(config).counts(config));
     const Layout layout = {config.parallel.tp, config.parallel.dp, 3};
     const Precision precision = precision_of(config);
     Arena measured;
@@ -93,7 +93,8 @@ TEST(PlanTraffic, OfPackedDataIsTheLedgersToTheByte) {
   base.data.documents = Documents::kPacked;
   for (const Config& config :
        {of(base, 1, 2), of(base, 2, 1), of(base, 2, 2), of(base, 2, 2, true)}) {
-    const Prediction prediction = predict(config, round_machine(false), SampledRows(config));
+    const Prediction prediction =
+        predict(config, round_machine(false), SampledRows(config).counts(config));
     train(config, {.inspect =
                        [&](const RankContext& rank, const TrainState&, const StepResult&) {
                          std::uint64_t calls = 0, bytes = 0, predicted_calls = 0,
@@ -133,13 +134,13 @@ TEST(PlanRows, AreCountedWhereDocumentsArePadded) {
       total += static_cast<double>(std::max(a[m].rows, b[m].rows));
     }
   }
-  EXPECT_DOUBLE_EQ(sampled.rows(config), total / (kSteps * 2));
+  EXPECT_DOUBLE_EQ(sampled.counts(config).rows, total / (kSteps * 2));
   config.data.documents = Documents::kPacked;
   EXPECT_THAT(SampledRows(config).note(), HasSubstr("exact"));
   config.data.format = DataFormat::kText;
   config.data.path = "no such file";
   EXPECT_THAT(SampledRows(config).note(), HasSubstr("assumed full"));
-  EXPECT_EQ(SampledRows(config).rows(config), 128.0) << "4 x 24 rows, padded to 64";
+  EXPECT_EQ(SampledRows(config).counts(config).rows, 128.0) << "4 x 24 rows, padded to 64";
 }
 
 TEST(PlanTimeline, WhatIsComputedMeanwhileHidesACollective) {
@@ -176,7 +177,7 @@ TEST(PlanTime, OfEveryMicroBatchInTheMiddleIsTheSame) {
     config.data.documents = Documents::kPacked;
     config.train.micro_batch = 2;
     config.train.global_batch = 4 * accumulation;
-    return predict(config, hardware, SampledRows(config)).time;
+    return predict(config, hardware, SampledRows(config).counts(config)).time;
   };
   const double each = seconds(4).total() - seconds(3).total();
   EXPECT_GT(each, 0.0);
@@ -211,7 +212,7 @@ TEST(Plan, PutsTheFastestFirstAndSaysWhyTheOthersLose) {
       layouts.begin(), layouts.end(),
       [](const Prediction& a, const Prediction& b) { return a.time.total() < b.time.total(); }));
   EXPECT_EQ(layouts.front().why, "");
-  EXPECT_EQ(layouts.front().config.parallel.tp, 1) << "collectives are slow here";
+  EXPECT_LT(layouts.front().config.parallel.tp, 4) << "collectives are slow here";
   for (const Prediction& prediction : layouts) {
     if (prediction.config.parallel.tp == 4) {
       EXPECT_THAT(prediction.why, HasSubstr("tp 4"));
@@ -312,6 +313,38 @@ TEST_F(PlanProgram, PrintsATableAndWritesAllLayouts) {
     }
   }
   EXPECT_FALSE(plan["layouts"][0]["traffic"].empty());
+}
+
+TEST_F(PlanProgram, HoldsARunAgainstItsPrediction) {
+  const Outcome trained = run({TANDEM_TRAIN, "--config", "small.yaml", "--steps", "3"}, folder_);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::vector<std::string> against = {TANDEM_PLAN,      "--against",     "runs/small",
+                                            "--hardware",     "hardware.yaml", "--json",
+                                            "comparison.json"};
+  Outcome outcome = run(against, folder_);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("traffic: calls and bytes of all"));
+  json comparison = json::parse(folder_.read("comparison.json"));
+  EXPECT_TRUE(comparison["traffic_differences"].empty());
+  EXPECT_GT(comparison["labels"], 5);
+  std::set<std::string> whats;
+  for (const json& time : comparison["times"]) {
+    whats.insert(time["what"]);
+    EXPECT_GE(time["measured_ms"], 0.0);
+  }
+  for (const char* what : {"step", "exposed communication", "forward", "backward", "optimizer"}) {
+    EXPECT_TRUE(whats.contains(what)) << what;
+  }
+  // A run whose traffic is another's is found out.
+  json traffic = json::parse(folder_.read("runs/small/traffic.json"));
+  traffic["rows"] = traffic["rows"].get<int>() + 64;
+  folder_.write("runs/small/traffic.json", traffic.dump());
+  outcome = run(against, folder_);
+  EXPECT_THAT(outcome.out, HasSubstr("labels differ"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("tp all_reduce fp32 `layers.0 g.forward`: +0 calls, -4096 bytes"));
+  outcome = run({TANDEM_PLAN, "--against", "runs/none", "--hardware", "hardware.yaml"}, folder_);
+  EXPECT_EQ(outcome.code, 2);
 }
 
 TEST_F(PlanProgram, RefusesWhatItCannotReadInWords) {

@@ -3,7 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <map>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "tests/train/small_run.h"
@@ -142,6 +144,18 @@ TEST_F(SmallRun, LeavesItsTrafficByLabelAndTheSameTotalsByStep) {
   EXPECT_EQ(traffic["first_step"], 1);
   EXPECT_EQ(traffic["last_step"], 5);
   EXPECT_EQ(traffic["rows"], rows);
+  std::map<std::string, json> phases;
+  for (const json& phase : traffic["phases"]) {
+    phases[phase["phase"]] = phase;
+  }
+  EXPECT_EQ(phases["step"]["calls"], 5);
+  EXPECT_EQ(phases["step/micro-batch/forward"]["calls"], traffic["micro_batches"]);
+  double inside = 0.0;
+  for (const char* part :
+       {"fetch", "micro-batch", "finish gradients", "loss and gradient norm", "optimizer"}) {
+    inside += phases[std::string("step/") + part]["ms"].get<double>();
+  }
+  EXPECT_LE(inside, phases["step"]["ms"].get<double>() + 0.01);
   std::uint64_t label_calls = 0, label_bytes = 0;
   double label_ms = 0.0;
   bool found = false;
@@ -166,6 +180,56 @@ TEST_F(SmallRun, LeavesItsTrafficByLabelAndTheSameTotalsByStep) {
   EXPECT_EQ(label_calls, calls);
   EXPECT_EQ(label_bytes, bytes);
   EXPECT_NEAR(label_ms, ms, 0.01 + 1e-3 * ms) << "lines are rounded";
+}
+
+TEST_F(SmallRun, TracesTheStepsThatAreAskedForOnATrackPerRankAndGroup) {
+  start_small({"--set", "profile.trace=true", "--set", "profile.steps=[2, 3]"});
+  const json trace = json::parse(folder_.read("runs/small/trace.json"));
+  std::map<std::pair<int, int>, std::string> tracks;
+  std::map<std::string, json> flows_from, flows_to;
+  std::map<int, std::set<int>> steps;
+  std::size_t sums = 0, nested = 0;
+  for (const json& event : trace["traceEvents"]) {
+    const std::string name = event["name"], phase = event["ph"];
+    const int rank = event["pid"], track = event["tid"];
+    if (phase == "M" && name == "thread_name") {
+      tracks[{rank, track}] = event["args"]["name"];
+    } else if (phase == "s") {
+      flows_from[event["id"]] = event;
+    } else if (phase == "f") {
+      flows_to[event["id"]] = event;
+    } else if (phase == "X") {
+      EXPECT_GE(event["ts"].get<double>(), 0.0);
+      EXPECT_GE(event["dur"].get<double>(), 0.0);
+      if (name == "step") {
+        steps[rank].insert(event["args"]["step"].get<int>());
+      }
+      if (track > 0 && name == "layers.0 g.forward all_reduce") {
+        ++sums;
+        EXPECT_EQ(event["args"]["bytes"].get<int>() % (64 * 16 * 4), 0);
+      }
+      nested += name == "fc2 wgrad";
+    }
+  }
+  const std::set<int> asked = {2, 3};
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(steps[rank], asked) << "rank " << rank;
+    EXPECT_EQ((tracks[{rank, 0}]), "compute");
+    EXPECT_EQ((tracks[{rank, 1}]), "communication tp");
+    EXPECT_EQ((tracks[{rank, 2}]), "communication dp");
+  }
+  // 4 ranks, 2 steps, 2 micro-batches.
+  EXPECT_EQ(sums, 16u);
+  EXPECT_EQ(nested, 32u) << "of two blocks";
+  EXPECT_FALSE(flows_from.empty());
+  EXPECT_EQ(flows_from.size(), flows_to.size());
+  for (const auto& [id, from] : flows_from) {
+    ASSERT_TRUE(flows_to.contains(id));
+    EXPECT_EQ(from["pid"], flows_to[id]["pid"]);
+    EXPECT_GT(from["tid"], 0);
+    EXPECT_EQ(flows_to[id]["tid"], 0);
+    EXPECT_GE(flows_to[id]["ts"], from["ts"]);
+  }
 }
 
 TEST_F(SmallRun, WritesLossAndNormWithNineDigits) {

@@ -1,6 +1,5 @@
 // What a machine can do, as the planner needs it: rates of matmuls, memory and links, from a file.
-// `configs/hardware/` has data sheets; `bench hardware --json` measures the machine it runs on and
-// writes the same file with the cost of every range of a step.
+// `configs/hardware/` has data sheets; a file may also state the cost of single ranges of a step.
 #pragma once
 
 #include <map>

@@ -51,10 +51,10 @@ double Prediction::memory_bytes() const {
   return std::accumulate(memory.begin(), memory.end(), reserved);
 }
 
-Prediction predict(const Config& config, const Hardware& hardware, const SampledRows& sampled) {
+Prediction predict(const Config& config, const Hardware& hardware, const RowCounts& counts) {
   const Layout layout = {config.parallel.tp, config.parallel.dp, 0};
   const Precision precision = precision_of(config);
-  Prediction result{.config = config, .rows = sampled.rows(config)};
+  Prediction result{.config = config, .rows = counts.rows};
   Arena arena;
   const TrainState state(config, layout, precision, max_rows(config), arena);
   for (std::size_t c = 0; c < kMemoryCategories; ++c) {
@@ -69,7 +69,7 @@ Prediction predict(const Config& config, const Hardware& hardware, const Sampled
                              bytes_text(static_cast<std::size_t>(result.memory_bytes())),
                              bytes_text(static_cast<std::size_t>(there)));
   }
-  result.tokens = sampled.tokens(config);
+  result.tokens = counts.tokens;
   result.flops = 6.0 * static_cast<double>(state.network.matmul_parameters()) * result.tokens;
   const StepRows rows = {
       config.accumulation(),
@@ -90,7 +90,7 @@ std::vector<Prediction> plan(const Config& config, int world, const Hardware& ha
                              const SampledRows& sampled) {
   std::vector<Prediction> predictions;
   for (const Config& layout : legal_layouts(config, world)) {
-    predictions.push_back(predict(layout, hardware, sampled));
+    predictions.push_back(predict(layout, hardware, sampled.counts(layout)));
   }
   std::stable_sort(
       predictions.begin(), predictions.end(), [](const Prediction& a, const Prediction& b) {

@@ -33,7 +33,7 @@ struct Prediction {
 };
 
 /// `config` has the layout that is asked for.
-Prediction predict(const Config& config, const Hardware& hardware, const SampledRows& sampled);
+Prediction predict(const Config& config, const Hardware& hardware, const RowCounts& counts);
 
 /// Every layout of `world` ranks that the config's rules allow: tp, dp, ZeRO, sequence parallelism
 /// and micro-batch. Throws ConfigError if there is none.

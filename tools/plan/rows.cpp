@@ -72,8 +72,8 @@ double SampledRows::rows(const Config& config) const {
   return total / static_cast<double>(steps * config.accumulation());
 }
 
-double SampledRows::tokens(const Config& config) const {
-  return mean_ * static_cast<double>(config.train.global_batch);
+RowCounts SampledRows::counts(const Config& config) const {
+  return {rows(config), mean_ * static_cast<double>(config.train.global_batch)};
 }
 
 }  // namespace tandem

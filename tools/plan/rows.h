@@ -10,21 +10,26 @@
 
 namespace tandem {
 
+struct RowCounts {
+  double rows = 0.0;    ///< of a micro-batch, padding included
+  double tokens = 0.0;  ///< targets of a step, whole job
+};
+
 class SampledRows {
  public:
   /// Reads the config's data, up to a few thousand samples of its first steps. Where it cannot be
   /// opened, micro-batches count as full and note() says so.
   explicit SampledRows(const Config& config);
 
-  /// Rows, padding included, of one micro-batch: those of the data rank that has most, averaged
-  /// over micro-batches. `config` differs from the constructor's in layout and micro-batch only.
-  double rows(const Config& config) const;
-  /// Targets of one step, whole job.
-  double tokens(const Config& config) const;
+  /// Rows: those of the data rank that has most, averaged over micro-batches. `config` differs from
+  /// the constructor's in layout and micro-batch only.
+  RowCounts counts(const Config& config) const;
   /// What the counts are, in words.
   const std::string& note() const { return note_; }
 
  private:
+  double rows(const Config& config) const;
+
   std::vector<std::int64_t> tokens_;  ///< of samples in their order; empty: all are full
   double mean_ = 0.0;
   std::string note_;
