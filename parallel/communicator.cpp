@@ -94,7 +94,7 @@ class Communicator::Call {
 
   /// The call's result, whose waits are told to ledger and profiler too.
   Work result(Work work) const {
-    const LedgerEntry& call = communicator_.current_;
+    const LedgerEntry& call = communicator_.current_.entry;
     work.ledger_ = ledger_;
     work.line_ = communicator_.current_line_;
     work.profiler_ = communicator_.profiler_;
