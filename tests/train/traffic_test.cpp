@@ -92,18 +92,20 @@ TEST(Traffic, OfABareStackIsPredictedInEveryLayout) {
   expect_predicted_in_every_layout(base);
 }
 
-TEST(Traffic, OfSwigluRmsNormInBFloat16WithoutBiasIsPredicted) {
+TEST(Traffic, OfSwigluRmsNormInHalfPrecisionWithoutBiasIsPredicted) {
   Config base = small_config();
-  base.precision = PrecisionChoice::kBf16;
   base.model.activation = Activation::kSwiglu;
   base.model.norm = NormKind::kRmsNorm;
   base.model.bias = false;
   base.model.dropout = 0.1;
   base.model.vocab_size = 49;  // no tp divides it
-  for (const bool sequence_parallel : {false, true}) {
-    Config config = with_layout(base, 2, 2, 2);
-    config.parallel.sequence_parallel = sequence_parallel;
-    expect_predicted(config);
+  for (const PrecisionChoice precision : {PrecisionChoice::kBf16, PrecisionChoice::kFp16}) {
+    for (const bool sequence_parallel : {false, true}) {
+      Config config = with_layout(base, 2, 2, 2);
+      config.precision = precision;
+      config.parallel.sequence_parallel = sequence_parallel;
+      expect_predicted(config);
+    }
   }
 }
 
