@@ -14,7 +14,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"; kill $(jobs -p) 2>/dev/null || true' EXIT
 cat >"$folder/job.yaml" <<'YAML'
 threads: 1
-parallel: {tp: 2, dp: 2, timeout_s: 5}
+parallel: {tp: 2, dp: 2, timeout_s: 60}
 model: {hidden: 16, ffn: 32, layers: 1, vocab_size: 16, context: 2}
 data: {format: synthetic, seq_len: 16}
 train: {micro_batch: 1, global_batch: 4}
