@@ -2,7 +2,6 @@
 // config_schema.cpp, which holds the table, includes this.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -106,17 +105,16 @@ SchemaKey text(std::string path, At at, std::string help) {
 template <typename Enum>
 using Choices = std::vector<std::pair<std::string, Enum>>;
 
-/// One of `choices`; the words in `later` belong to the schema but not to this version.
+/// One of `choices`.
 template <typename Enum, typename At>
-SchemaKey choice(std::string path, At at, Choices<Enum> choices, std::vector<std::string> later,
-                 std::string help) {
+SchemaKey choice(std::string path, At at, Choices<Enum> choices, std::string help) {
   std::vector<std::string> words;
   for (const auto& [word, value] : choices) words.push_back(word);
   SchemaKey key;
   key.path = std::move(path);
   key.type = alternatives(words);
   key.help = std::move(help);
-  key.read = [at, choices, later, words](const yaml::Field& field, Config& config) {
+  key.read = [at, choices, words](const yaml::Field& field, Config& config) {
     const std::string word = yaml::read_string(field);
     for (const auto& [name, value] : choices) {
       if (name == word) {
@@ -124,11 +122,7 @@ SchemaKey choice(std::string path, At at, Choices<Enum> choices, std::vector<std
         return;
       }
     }
-    const std::string allowed = "write one of " + alternatives(words);
-    if (std::find(later.begin(), later.end(), word) != later.end()) {
-      yaml::refuse(field, "not available in this version: " + allowed);
-    }
-    yaml::refuse(field, "unknown: " + allowed);
+    yaml::refuse(field, "unknown: write one of " + alternatives(words));
   };
   key.write = [at, choices](const Config& config) {
     for (const auto& [word, value] : choices) {

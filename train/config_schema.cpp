@@ -183,13 +183,13 @@ std::vector<SchemaKey> general_keys() {
                             {"cpu", DeviceChoice::kCpu},
                             {"cuda", DeviceChoice::kCuda},
                             {"reference", DeviceChoice::kReference}},
-                           {}, "auto = GPUs if every host has one, else the CPU"),
+                           "auto = GPUs if every host has one, else the CPU"),
       choice<PrecisionChoice>(
           "precision", of(&Config::precision),
           {{"fp32", PrecisionChoice::kFp32},
            {"bf16", PrecisionChoice::kBf16},
            {"fp16", PrecisionChoice::kFp16}},
-          {}, "storage of weights and activations; masters, main gradients and sums stay fp32"),
+          "storage of weights and activations; masters, main gradients and sums stay fp32"),
       threads_key(),
   };
 }
@@ -207,7 +207,7 @@ std::vector<SchemaKey> parallel_keys() {
               "MiB of fp32 gradients that are reduced at once; a bucket holds one block at most"),
       choice<GradientType>("parallel.grad_dtype",
                            of(&Config::parallel, &ParallelConfig::grad_dtype),
-                           {{"fp32", GradientType::kFp32}, {"bf16", GradientType::kBf16}}, {},
+                           {{"fp32", GradientType::kFp32}, {"bf16", GradientType::kBf16}},
                            "type of gradients on their way between data ranks; sums stay fp32"),
       choice<CommChoice>(
           "parallel.comm", of(&Config::parallel, &ParallelConfig::comm),
@@ -215,7 +215,7 @@ std::vector<SchemaKey> parallel_keys() {
            {"local", CommChoice::kLocal},
            {"mpi", CommChoice::kMpi},
            {"nccl", CommChoice::kNccl}},
-          {}, "collectives: local = ranks are threads of one process; nccl = a GPU per rank"),
+          "collectives: local = ranks are threads of one process; nccl = a GPU per rank"),
       number("parallel.timeout_s", of(&Config::parallel, &ParallelConfig::timeout_s), "> 0",
              positive, "seconds a collective may wait for its peers"),
   };
@@ -224,7 +224,7 @@ std::vector<SchemaKey> parallel_keys() {
 std::vector<SchemaKey> model_keys() {
   return {
       choice<ModelKind>("model.kind", of(&Config::model, &ModelConfig::kind),
-                        {{"mlp_lm", ModelKind::kMlpLm}, {"ffn", ModelKind::kFfn}}, {},
+                        {{"mlp_lm", ModelKind::kMlpLm}, {"ffn", ModelKind::kFfn}},
                         "mlp_lm = language model; ffn = bare stack, for benchmarks"),
       idle_when(idle_in_ffn,
                 integer("model.vocab_size", of(&Config::model, &ModelConfig::vocab_size), {1},
@@ -241,9 +241,9 @@ std::vector<SchemaKey> model_keys() {
                          {{"gelu", Activation::kGelu},
                           {"swiglu", Activation::kSwiglu},
                           {"relu", Activation::kRelu}},
-                         {}, "gelu is the tanh form; swiglu = silu(gate) * up"),
+                         "gelu is the tanh form; swiglu = silu(gate) * up"),
       choice<NormKind>("model.norm", of(&Config::model, &ModelConfig::norm),
-                       {{"layernorm", NormKind::kLayerNorm}, {"rmsnorm", NormKind::kRmsNorm}}, {},
+                       {{"layernorm", NormKind::kLayerNorm}, {"rmsnorm", NormKind::kRmsNorm}},
                        "before each block and at the end; only layernorm has a bias"),
       number("model.norm_eps", of(&Config::model, &ModelConfig::norm_eps), "> 0", positive,
              "added to the variance"),
@@ -264,7 +264,6 @@ std::vector<SchemaKey> data_keys() {
                           {"npy", DataFormat::kNpy},
                           {"raw_u16", DataFormat::kRawU16},
                           {"synthetic", DataFormat::kSynthetic}},
-                         {},
                          "text = bytes, each line a document; synthetic = generated; the "
                          "others hold token ids (docs/data.md)"),
       idle_when(idle_in_synthetic,
@@ -276,7 +275,7 @@ std::vector<SchemaKey> data_keys() {
           idle_in_ffn,
           choice<Documents>(
               "data.documents", of(&Config::data, &DataConfig::documents),
-              {{"padded", Documents::kPadded}, {"packed", Documents::kPacked}}, {},
+              {{"padded", Documents::kPadded}, {"packed", Documents::kPacked}},
               "padded = one document per sequence, the rest masked; packed = documents joined")),
       boolean("data.shuffle", of(&Config::data, &DataConfig::shuffle),
               "a new order in each epoch, from the seed"),
@@ -307,7 +306,7 @@ std::vector<SchemaKey> train_keys() {
 std::vector<SchemaKey> optim_keys() {
   return {
       choice<OptimizerKind>("optim.kind", of(&Config::optim, &OptimConfig::kind),
-                            {{"adamw", OptimizerKind::kAdamW}, {"sgd", OptimizerKind::kSgd}}, {},
+                            {{"adamw", OptimizerKind::kAdamW}, {"sgd", OptimizerKind::kSgd}},
                             "both decay the weights decoupled"),
       number("optim.lr", of(&Config::optim, &OptimConfig::lr), "> 0", positive,
              "base learning rate"),
@@ -323,7 +322,7 @@ std::vector<SchemaKey> optim_keys() {
                             {"linear", ScheduleKind::kLinear},
                             {"cosine", ScheduleKind::kCosine},
                             {"wsd", ScheduleKind::kWsd}},
-                           {}, "fall of the rate after the warm-up; wsd = stable, then linear"),
+                           "fall of the rate after the warm-up; wsd = stable, then linear"),
       integer("optim.schedule.warmup_steps", of_schedule(&ScheduleConfig::warmup_steps), {0},
               "linear from lr/warmup_steps at step 1 to lr"),
       integer("optim.schedule.stable_steps", of_schedule(&ScheduleConfig::stable_steps), {0},
