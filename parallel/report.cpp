@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 namespace tandem {
 
@@ -58,6 +59,26 @@ std::string not_complete(const LedgerEntry& entry, std::span<const int> ranks, d
   return entry.to_string() + " in group " + std::string(entry.group.view()) + " " +
          to_string(ranks) + ": not complete after " + text +
          " s on the device; a rank is stalled or gone";
+}
+
+std::string encode(const Alarm& alarm) {
+  const std::size_t count = alarm.sides.size();
+  std::string bytes(sizeof count + count * sizeof(int), '\0');
+  std::memcpy(bytes.data(), &count, sizeof count);
+  std::memcpy(bytes.data() + sizeof count, alarm.sides.data(), count * sizeof(int));
+  return bytes + alarm.text;
+}
+
+Alarm decode_alarm(const std::string& bytes) {
+  std::size_t count = 0;
+  ensure(bytes.size() >= sizeof count, "an alarm is cut short");
+  std::memcpy(&count, bytes.data(), sizeof count);
+  ensure(count <= (bytes.size() - sizeof count) / sizeof(int), "an alarm is cut short");
+  Alarm alarm;
+  alarm.sides.resize(count);
+  std::memcpy(alarm.sides.data(), bytes.data() + sizeof count, count * sizeof(int));
+  alarm.text = bytes.substr(sizeof count + count * sizeof(int));
+  return alarm;
 }
 
 }  // namespace tandem

@@ -21,6 +21,10 @@ struct Alarm {
   std::vector<int> sides = {};
   ExitCode code = ExitCode::kPeer;  ///< what the rank that tells leaves with
 };
+/// As bytes for another process of the same program, and back. `decode_alarm` throws InternalError
+/// for bytes that are no alarm.
+std::string encode(const Alarm& alarm);
+Alarm decode_alarm(const std::string& bytes);
 
 /// "rank 1: why", of a world of several ranks.
 std::string abandoned(int rank, int size, const std::string& why);
