@@ -14,31 +14,12 @@
 #include "parallel/layout.h"
 #include "parallel/ledger.h"
 #include "train/config.h"
+#include "train/run_speed.h"
 #include "train/table.h"
 #include "train/tensorboard.h"
 #include "train/traffic.h"
-#include "train/trainer.h"
 
 namespace tandem {
-
-/// Speed of a step, held against the machine.
-/// Of GPUs whose maker's data sheet is known.
-struct Utilization {
-  double mfu = 0.0;          ///< model FLOP/s over the data sheet's dense peak
-  double peak_tflops = 0.0;  ///< of one GPU
-};
-
-struct StepSpeed {
-  double tokens_per_s = 0.0;  ///< whole job
-  double tflops_per_rank = 0.0;
-  double roof_fraction = 0.0;
-  /// This rank's collectives in the step, as its ledger has them.
-  std::uint64_t comm_calls = 0, comm_bytes = 0;
-  double comm_ms = 0.0;
-  /// Time inside collectives and their waits; on GPUs, the time its GPU waited.
-  double comm_exposed_ms = 0.0;
-  std::optional<Utilization> utilization;
-};
 
 /// What the totals of a ledger are of.
 struct TrafficFacts {

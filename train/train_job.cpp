@@ -11,8 +11,8 @@
 #include "train/checkpoint/save.h"
 #include "train/console.h"
 #include "train/memory.h"
-#include "train/roof.h"
 #include "train/run_directory.h"
+#include "train/run_speed.h"
 #include "train/startup_table.h"
 #include "train/state.h"
 #include "train/stop_signal.h"
@@ -80,17 +80,6 @@ class InPhase {
   Ledger& ledger_;
 };
 
-/// What a ledger counted up to now.
-struct LedgerTotals {
-  explicit LedgerTotals(const Ledger& ledger)
-      : calls(ledger.calls()),
-        bytes(ledger.bytes()),
-        seconds(ledger.seconds()),
-        exposed_seconds(ledger.exposed_seconds()) {}
-  std::uint64_t calls, bytes;
-  double seconds, exposed_seconds;
-};
-
 /// One rank's run, from allocation to the last line.
 class Run {
  public:
@@ -109,7 +98,7 @@ class Run {
       specs_.push_back(parameter.spec());
     }
     checkpoint_copy_bytes_ = CheckpointSaver::copy_bytes(measured.store);
-    flops_per_token_ = 6.0 * static_cast<double>(measured.network.matmul_parameters());
+    speed_.emplace(6.0 * static_cast<double>(measured.network.matmul_parameters()));
   }
 
   int dry_run() {
@@ -182,7 +171,7 @@ class Run {
     });
     checkpoint_.reset();
     CheckpointSaver saver(rank_, config_, state.store, run_path(config_));
-    agree_on_roof();
+    speed_->measure_roof(session_);
     console_.table(table());
     if (directory_) {
       directory_->write(table(), *measured_);
@@ -192,12 +181,12 @@ class Run {
     }
     const int signal = steps(trainer, saver);
     trainer.finish_weights();
-    leave_records(trainer);
+    if (signal != 0 && saver.last_step() != trainer.steps()) {
+      saver.save(trainer.progress());
+    }
+    saver.finish();
+    leave_records(trainer);  // last: who sends a signal may not wait for long
     if (signal != 0) {
-      if (saver.last_step() != trainer.steps()) {
-        saver.save(trainer.progress());
-      }
-      saver.finish();
       const bool same = import_file.empty() && config_.checkpoint.resume == "auto";
       console_.line(fmt::format(
           "stopped by signal {} after step {}; the same command {}goes on from {}", signal,
@@ -205,7 +194,6 @@ class Run {
           CheckpointFolder(run_path(config_)).path().string()));
       return 128 + signal;
     }
-    saver.finish();
     last_lines(trainer);
     return 0;
   }
@@ -257,7 +245,7 @@ class Run {
         const InPhase phase(*rank_.ledger, JobPhase::kStep);
         return trainer.step(stop_signal());
       });
-      const StepSpeed speed = speed_of(result, before);
+      const StepSpeed speed = speed_->of(rank_, result, before);
       ++trained_steps_;
       trained_rows_.micro_batches += config_.accumulation();
       trained_rows_.rows += result.rows;
@@ -310,43 +298,6 @@ class Run {
     }
   }
 
-  StepSpeed speed_of(const StepResult& result, const LedgerTotals& before) const {
-    const double tokens_per_s = static_cast<double>(result.tokens) / result.seconds;
-    const double flops = tokens_per_s * flops_per_token_;
-    StepSpeed speed{
-        .tokens_per_s = tokens_per_s,
-        .tflops_per_rank = flops / rank_.layout.world() / 1e12,
-        .roof_fraction = flops / roof_,
-        .comm_calls = rank_.ledger->calls() - before.calls,
-        .comm_bytes = rank_.ledger->bytes() - before.bytes,
-        .comm_ms = (rank_.ledger->seconds() - before.seconds) * 1e3,
-        .comm_exposed_ms = (rank_.ledger->exposed_seconds() - before.exposed_seconds) * 1e3};
-    if (peak_) {
-      speed.utilization = {flops / (gpus_ * *peak_ * 1e12), *peak_};
-    }
-    return speed;
-  }
-
-  /// The sum of the roofs of all hosts, each measured by its first rank, or of all GPUs.
-  void agree_on_roof() {
-    std::array<double, 2> sums = {0.0, 0.0};  // roof, GPUs
-    if (!rank_.device->host_memory()) {
-      peak_ = datasheet_tflops(rank_.device->describe(), rank_.precision.storage);
-      if (session_.placement().first_on_gpu) {
-        sums = {device_roof(*rank_.device, rank_.precision.storage), 1.0};
-      }
-    } else if (session_.hosts().index_here == 0) {
-      const DType storage =
-          rank_.precision.storage == DType::kF64 ? DType::kF32 : rank_.precision.storage;
-      sums[0] =
-          host_roof(storage, std::min(allowed_cpus(), session_.hosts().ranks_here * rank_.threads));
-    }
-    rank_.control->all_reduce(Tensor::of<double>(sums, {2}), {.label = "roof of the hosts"})
-        .wait_host();
-    roof_ = sums[0];
-    gpus_ = sums[1];
-  }
-
   void warn() const {
     for (const std::string& warning :
          placement_warnings(session_.hosts(), rank_.layout, rank_.threads, allowed_cpus())) {
@@ -358,9 +309,9 @@ class Run {
     return startup_table(session_, config_,
                          {.memory = &*measured_,
                           .parameters = parameters_,
-                          .flops_per_token = flops_per_token_,
-                          .roof = roof_,
-                          .gpus = gpus_,
+                          .flops_per_token = speed_->flops_per_token(),
+                          .roof = speed_->roof(),
+                          .gpus = speed_->gpus(),
                           .data = source_.describe(),
                           .start = start_,
                           .directory = directory_ ? directory_->path().string() : ""});
@@ -369,6 +320,7 @@ class Run {
   void last_lines(const Trainer& trainer) {
     const double seconds = std::max(trained_seconds_, 1e-9);
     const double tokens_per_s = static_cast<double>(trained_tokens_) / seconds;
+    const double flops = tokens_per_s * speed_->flops_per_token();
     console_.line("");
     console_.line(fmt::format(
         "trained {} ({} parameters, tp {} x dp {}) for {} step{} on {} tokens in {}{}",
@@ -377,8 +329,8 @@ class Run {
         duration_text(seconds),
         trained_steps_ == trainer.steps() ? "" : fmt::format(", {} in all", trainer.steps())));
     console_.line(fmt::format("speed   {} tokens/s, {:.0f} GFLOP/s, {:.0f} % of the matmul roof",
-                              short_number(tokens_per_s), tokens_per_s * flops_per_token_ / 1e9,
-                              100.0 * tokens_per_s * flops_per_token_ / roof_));
+                              short_number(tokens_per_s), flops / 1e9,
+                              100.0 * flops / speed_->roof()));
     if (last_loss_) {
       console_.line(
           fmt::format("loss    {:.4f} at the last step{}", *last_loss_,
@@ -423,10 +375,7 @@ class Run {
   std::size_t checkpoint_copy_bytes_ = 0;
   std::string start_;  ///< where weights came from, if not from the seed
   double parameters_ = 0.0;
-  double flops_per_token_ = 0.0;
-  double roof_ = 0.0;
-  double gpus_ = 0.0;
-  std::optional<double> peak_;  ///< TFLOP/s of a GPU's data sheet
+  std::optional<RunSpeed> speed_;  ///< from the constructor on
   // Of this run alone, if it went on from a checkpoint.
   std::int64_t trained_steps_ = 0;
   double trained_seconds_ = 0.0;
