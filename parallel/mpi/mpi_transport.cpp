@@ -104,6 +104,7 @@ void MpiTransport::wait(MpiBatch& batch) {
   const int count = static_cast<int>(batch.requests.size());
   try {
     for (;;) {
+      check_world();  // first: what peers sent before they gave up may all be here
       int done = 0;
       check(MPI_Testall(count, batch.requests.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
       if (done != 0) {
@@ -118,7 +119,6 @@ void MpiTransport::wait(MpiBatch& batch) {
         std::this_thread::sleep_for(sleep);
         sleep = std::min(sleep * 2, kLongestSleep);
       }
-      check_world();
     }
   } catch (...) {
     withdraw(batch);
