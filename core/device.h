@@ -66,6 +66,9 @@ struct Gemm {
   bool transpose_b = false;
   Write write = Write::kOverwrite;
   Tensor bias;  ///< [n], storage; absent for none; only with kOverwrite
+  /// A collective runs at the same time: where it needs the units that multiply, some are left to
+  /// it. The same values.
+  bool beside_collective = false;
 };
 
 /// gelu (tanh form) and relu: out [rows, n] = f(pre [rows, n]). swiglu: pre [rows, 2n] = [gate;

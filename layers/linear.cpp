@@ -6,7 +6,12 @@ namespace {
 
 Gemm weight_gradient(const Pass& pass, const Parameter& weight, const Tensor& d_y,
                      const Tensor& x) {
-  return {.a = d_y, .b = x, .c = weight.main_grad, .transpose_a = true, .write = pass.write};
+  return {.a = d_y,
+          .b = x,
+          .c = weight.main_grad,
+          .transpose_a = true,
+          .write = pass.write,
+          .beside_collective = pass.beside_collective()};
 }
 
 }  // namespace

@@ -41,6 +41,11 @@ struct Pass {
       weights->wait(parameter);
     }
   }
+  /// Whether the matmuls that make weight gradients have company: f's backward collective, or a
+  /// bucket of gradients.
+  bool beside_collective() const {
+    return rank->tensor_parallel->size() > 1 || (reducer != nullptr && reducer->reduces());
+  }
   void ready(const Parameter& parameter) const {
     if (reducer != nullptr) {
       reducer->ready(parameter);

@@ -33,6 +33,8 @@ class GradientReducer {
     GradientReducer* reducer_;
   };
 
+  /// Whether buckets travel as they fill.
+  bool reduces() const { return no_sync_ == 0 && rank_->data_parallel->size() > 1; }
   /// What is queued on the compute stream now completes the gradient of `parameter`.
   void ready(const Parameter& parameter);
   /// The compute stream waits for every bucket. Throws InternalError if a parameter was never

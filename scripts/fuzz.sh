@@ -29,9 +29,9 @@ for target in "${targets[@]}"; do
   seeds=("tests/fuzz/corpus/$target")
   [ "$target" != config ] || seeds+=(configs)
   log=build-fuzz/$target.log
-  # Half a KiB says all that a reader can get wrong but a llm.c header and a long config; nothing of
-  # that size may ask for 64 MiB.
-  if "build-fuzz/fuzz_$target" -runs="$inputs" -max_len=6000 -malloc_limit_mb=64 -timeout=20 -seed=1 \
+  # 6000 bytes hold a llm.c header, a long config and tokens after them; nothing of that size may ask
+  # for 64 MiB.
+  if "build-fuzz/fuzz_$target" -runs="$inputs" -max_len=6000 -malloc_limit_mb=64 -timeout=60 -seed=1 \
     -print_final_stats=1 -artifact_prefix="build-fuzz/findings/$target-" \
     "$made" "${seeds[@]}" 2>"$log"; then
     said=passed

@@ -77,6 +77,9 @@ class CudaDevice final : public Device {
                           std::to_string(properties_.minor) + "; Tandem needs 8.0 (Ampere)");
     }
     matmul_ = std::make_unique<Matmul>();
+    matmul_settings_ = {
+        .tf32 = options.tf32,
+        .sms_beside_collective = sms_beside_collective(properties_.multiProcessorCount)};
   }
 
   DeviceKind kind() const override { return DeviceKind::kCuda; }
@@ -187,7 +190,7 @@ class CudaDevice final : public Device {
       }
       return;
     }
-    if (multiply(stream, cuda::describe(args, options_.tf32))) {
+    if (multiply(stream, cuda::describe(args, matmul_settings_))) {
       return;
     }
     Gemm plain = args;
@@ -196,19 +199,20 @@ class CudaDevice final : public Device {
       plain.bias = {};
       plain.write = Write::kAccumulate;
     }
-    ensure(multiply(stream, cuda::describe(plain, options_.tf32)), "a plain product did not run");
+    ensure(multiply(stream, cuda::describe(plain, matmul_settings_)),
+           "a plain product did not run");
   }
   void gemm_activation(Stream& on, const GemmActivation& args) override {
     check(args);
     if (args.kind != Activation::kGelu || is_empty(args.gemm) ||
-        !multiply(enter(on), cuda::describe(args, options_.tf32))) {
+        !multiply(enter(on), cuda::describe(args, matmul_settings_))) {
       Device::gemm_activation(on, args);
     }
   }
   void gemm_activation_backward(Stream& on, const GemmActivationBackward& args) override {
     check(args);
     if (args.kind != Activation::kGelu || is_empty(args.gemm) || args.d_pre.data == args.pre.data ||
-        !multiply(enter(on), cuda::describe(args, options_.tf32))) {
+        !multiply(enter(on), cuda::describe(args, matmul_settings_))) {
       Device::gemm_activation_backward(on, args);
     }
   }
@@ -220,7 +224,7 @@ class CudaDevice final : public Device {
     const Tensor sums(launch.scratch, args.d_bias.dtype, args.d_bias.shape);
     if (is_empty(args.gemm) || args.d_bias.dtype != args.gemm.c.dtype ||
         sums.bytes() > static_cast<std::size_t>(launch.scratch_bytes) ||
-        !multiply(stream, cuda::describe(args, sums.data, options_.tf32))) {
+        !multiply(stream, cuda::describe(args, sums.data, matmul_settings_))) {
       return Device::gemm_bias_gradient(on, args);
     }
     add_bias(launch, args.d_bias.reshape({1, args.d_bias.dim(0)}), sums, args.gemm.write);
@@ -295,6 +299,7 @@ class CudaDevice final : public Device {
   }
 
   CudaDeviceOptions options_;
+  MatmulSettings matmul_settings_;
   cudaDeviceProp properties_{};
   std::unique_ptr<Matmul> matmul_;
 };

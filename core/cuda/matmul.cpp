@@ -124,6 +124,9 @@ Plan make_plan(const MatmulDescription& want) {
   if (want.ld_aux > 0) {
     set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, want.ld_aux);
   }
+  if (want.sm_count > 0) {
+    set(plan.operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, std::int32_t{want.sm_count});
+  }
   return plan;
 }
 

@@ -12,6 +12,9 @@ std::int64_t leading_dimension(const Tensor& matrix) {
 }
 
 constexpr int kVectorAlignment = 16;
+/// What NCCL takes on a host with eight GPUs and as many network cards, by its maintainers' word
+/// (NVIDIA/nccl issue 689).
+constexpr int kCollectiveSms = 16;
 
 int alignment_of(const void* memory) {
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
@@ -22,7 +25,7 @@ int alignment_of(const void* memory) {
   return alignment;
 }
 
-MatmulCall describe_plain(const Gemm& args, bool tf32) {
+MatmulCall describe_plain(const Gemm& args, const MatmulSettings& settings) {
   MatmulCall matmul;
   MatmulDescription& d = matmul.description;
   d.m = args.c.dim(1);
@@ -37,7 +40,8 @@ MatmulCall describe_plain(const Gemm& args, bool tf32) {
   d.input = args.a.dtype;
   d.output = args.c.dtype;
   d.accumulate = args.write == Write::kAccumulate;
-  d.tf32 = tf32 && args.a.dtype == DType::kF32;
+  d.tf32 = settings.tf32 && args.a.dtype == DType::kF32;
+  d.sm_count = args.beside_collective ? settings.sms_beside_collective : 0;
   matmul.operands = {.a = args.b.data, .b = args.a.data, .d = args.c.data};
   return matmul;
 }
@@ -92,8 +96,10 @@ std::string MatmulDescription::to_string() const {
          (accumulate ? ", added" : "") + name_of(epilogue);
 }
 
-MatmulCall describe(const Gemm& args, bool tf32) {
-  MatmulCall matmul = describe_plain(args, tf32);
+int sms_beside_collective(int sms) { return sms > 4 * kCollectiveSms ? sms - kCollectiveSms : 0; }
+
+MatmulCall describe(const Gemm& args, const MatmulSettings& settings) {
+  MatmulCall matmul = describe_plain(args, settings);
   if (!args.bias.absent()) {
     matmul.description.epilogue = Epilogue::kBias;
     set_bias(matmul, args.bias.dtype, args.bias.data);
@@ -101,9 +107,9 @@ MatmulCall describe(const Gemm& args, bool tf32) {
   return with_alignments(matmul);
 }
 
-MatmulCall describe(const GemmActivation& args, bool tf32) {
+MatmulCall describe(const GemmActivation& args, const MatmulSettings& settings) {
   ensure(args.kind == Activation::kGelu, "only gelu has an epilogue");
-  MatmulCall matmul = describe_plain(args.gemm, tf32);
+  MatmulCall matmul = describe_plain(args.gemm, settings);
   set_aux(matmul, args.gemm.c);
   set_output(matmul, args.out);
   matmul.description.epilogue = Epilogue::kGeluAux;
@@ -114,18 +120,19 @@ MatmulCall describe(const GemmActivation& args, bool tf32) {
   return with_alignments(matmul);
 }
 
-MatmulCall describe(const GemmActivationBackward& args, bool tf32) {
+MatmulCall describe(const GemmActivationBackward& args, const MatmulSettings& settings) {
   ensure(args.kind == Activation::kGelu, "only gelu has an epilogue");
   ensure(args.d_pre.data != args.pre.data, "the epilogue does not work in place");
-  MatmulCall matmul = describe_plain(args.gemm, tf32);
+  MatmulCall matmul = describe_plain(args.gemm, settings);
   set_aux(matmul, args.pre);
   set_output(matmul, args.d_pre);
   matmul.description.epilogue = Epilogue::kDGelu;
   return with_alignments(matmul);
 }
 
-MatmulCall describe(const GemmBiasGradient& args, void* bias_gradient, bool tf32) {
-  MatmulCall matmul = describe_plain(args.gemm, tf32);
+MatmulCall describe(const GemmBiasGradient& args, void* bias_gradient,
+                    const MatmulSettings& settings) {
+  MatmulCall matmul = describe_plain(args.gemm, settings);
   matmul.description.epilogue = Epilogue::kBiasGradB;
   set_bias(matmul, matmul.description.output, bias_gradient);
   return with_alignments(matmul);

@@ -34,6 +34,7 @@ struct MatmulDescription {
   DType bias = DType::kF32;  ///< fp32 also where there is none
   bool accumulate = false;   ///< beta = 1, else 0
   bool tf32 = false;
+  int sm_count = 0;  ///< multiprocessors to spread over; 0: all
   Epilogue epilogue = Epilogue::kNone;
   /// Largest powers of two, up to 256, that divide the addresses.
   int alignment_a = 0, alignment_b = 0, alignment_d = 0, alignment_bias = 0, alignment_aux = 0;
@@ -60,14 +61,26 @@ struct MatmulCall {
   MatmulOperands operands;
 };
 
-/// Arguments already checked; every size is at least 1. `tf32`: whether fp32 inputs may be rounded.
-MatmulCall describe(const Gemm& args, bool tf32);
+/// What is the same for all products of a device.
+struct MatmulSettings {
+  bool tf32 = false;              ///< fp32 inputs may be rounded
+  int sms_beside_collective = 0;  ///< multiprocessors for products beside a collective; 0: all
+};
+
+/// Of a GPU's `sms` multiprocessors, those that a product may fill while a collective runs. NCCL's
+/// blocks share a multiprocessor with nobody: a product with a block for each would run in two
+/// waves, the second for the few blocks that NCCL kept out.
+int sms_beside_collective(int sms);
+
+/// Arguments already checked; every size is at least 1.
+MatmulCall describe(const Gemm& args, const MatmulSettings& settings);
 /// For gelu only.
-MatmulCall describe(const GemmActivation& args, bool tf32);
+MatmulCall describe(const GemmActivation& args, const MatmulSettings& settings);
 /// For gelu only; d_pre must not be pre's memory.
-MatmulCall describe(const GemmActivationBackward& args, bool tf32);
+MatmulCall describe(const GemmActivationBackward& args, const MatmulSettings& settings);
 /// The sums of args.gemm.a go to `bias_gradient` [m] in c's type, overwritten whatever gemm.write.
-MatmulCall describe(const GemmBiasGradient& args, void* bias_gradient, bool tf32);
+MatmulCall describe(const GemmBiasGradient& args, void* bias_gradient,
+                    const MatmulSettings& settings);
 
 /// Whether cuBLASLt can be asked for it: the bias has D's type, it and aux start on 16 bytes, and
 /// the columns of aux lie a multiple of 8 elements apart. Else the steps are run one by one.

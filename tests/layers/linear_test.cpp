@@ -6,6 +6,7 @@
 
 #include "layers/tokens.h"
 #include "tests/support/network_fixture.h"
+#include "tools/verify/forwarding_device.h"
 
 namespace tandem::test {
 
@@ -99,6 +100,38 @@ struct Plain {
         1, out, rows, [](auto, auto) { return 1.0; }, [&](auto r, auto o) { return d(r, o); });
   }
 };
+
+/// Says of each product whether it was announced as beside a collective.
+class CompanyDevice final : public verify::ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  void gemm(Stream& stream, const Gemm& args) override {
+    beside_collective.push_back(args.beside_collective);
+    ForwardingDevice::gemm(stream, args);
+  }
+  std::vector<bool> beside_collective;
+};
+
+TEST(Linear, WeightGradientsAreMadeBesideFsCollective) {
+  for (const int tp : {1, 2}) {
+    run_ranks(
+        tp,
+        [&](World& world, Device& inner) {
+          CompanyDevice device(inner);
+          TestRank rank(world, device, tp, kDouble);
+          const auto built = build<ColumnParallelLinear>(
+              rank, LinearOptions{.name = "fc1", .block = "b", .in = 4, .out = 2 * tp});
+          const HostTensor x(DType::kF64, {3, 4}), y(DType::kF64, {3, 2});
+          ColumnParallelLinear::Context context;
+          const Pass pass = pass_of(rank, 3);
+          built->layer.forward(pass, context, *x, *y);
+          built->layer.backward_input(pass, *y, *x);
+          built->layer.backward_weight(pass, context, *y);
+          EXPECT_EQ(device.beside_collective, (std::vector<bool>{false, false, tp > 1}));
+        },
+        one_thread_reference);
+  }
+}
 
 TEST(ColumnParallelLinear, IsThePlainProductCutByOutputs) {
   for (const int tp : {1, 2, 3}) {

@@ -45,7 +45,7 @@ TEST(MatmulPlan, Fc1ForwardByHand) {
                                         .c = y.tensor({6, 16}),
                                         .transpose_b = true,
                                         .bias = bias.tensor({16})},
-                                   true);
+                                   {.tf32 = true, .sms_beside_collective = 116});
   EXPECT_EQ(call.description, (MatmulDescription{.m = 16,
                                                  .n = 6,
                                                  .k = 8,
@@ -60,6 +60,7 @@ TEST(MatmulPlan, Fc1ForwardByHand) {
                                                  .bias = DType::kBF16,
                                                  .accumulate = false,
                                                  .tf32 = false,
+                                                 .sm_count = 0,
                                                  .epilogue = Epilogue::kBias,
                                                  .alignment_a = 256,
                                                  .alignment_b = 256,
@@ -83,7 +84,7 @@ TEST(MatmulPlan, Fc1ForwardWithGeluSavesThePreActivationAsAux) {
                                                            .bias = bias.tensor({16})},
                                                   .kind = Activation::kGelu,
                                                   .out = out.tensor({6, 16})},
-                                   false);
+                                   {});
   EXPECT_EQ(call.description.epilogue, Epilogue::kGeluAuxBias);
   EXPECT_EQ(call.description.ld_aux, 16);
   EXPECT_EQ(call.operands.aux, pre.tensor({1}).data);
@@ -100,7 +101,7 @@ TEST(MatmulPlan, WeightGradientByHand) {
                                        .write = Write::kAccumulate},
                               .d_bias = db.tensor({16})};
   Memory scratch(16);
-  const MatmulCall call = describe(args, scratch.tensor({16}).data, false);
+  const MatmulCall call = describe(args, scratch.tensor({16}).data, {});
   const MatmulDescription& d = call.description;
   EXPECT_EQ(std::vector<std::int64_t>({d.m, d.n, d.k}), std::vector<std::int64_t>({8, 16, 6}));
   EXPECT_FALSE(d.transpose_a);
@@ -115,17 +116,29 @@ TEST(MatmulPlan, WeightGradientByHand) {
   EXPECT_EQ(call.operands.bias, scratch.tensor({1}).data);
 }
 
+TEST(MatmulPlan, LeavesMultiprocessorsToACollectiveBesideIt) {
+  EXPECT_EQ(cuda::sms_beside_collective(132), 116);  // H100
+  EXPECT_EQ(cuda::sms_beside_collective(108), 92);   // A100
+  EXPECT_EQ(cuda::sms_beside_collective(46), 0) << "a small GPU has none to spare";
+  const Memory memory(64);
+  Gemm args{.a = memory.tensor({8, 8}), .b = memory.tensor({8, 8}), .c = memory.tensor({8, 8})};
+  EXPECT_EQ(describe(args, {.sms_beside_collective = 116}).description.sm_count, 0);
+  args.beside_collective = true;
+  EXPECT_EQ(describe(args, {.sms_beside_collective = 116}).description.sm_count, 116);
+}
+
 TEST(MatmulPlan, PlansDifferInEverythingThatAnAlgorithmDependsOn) {
   const Memory memory(4096), half(4096, DType::kBF16);
   const Gemm base{
       .a = memory.tensor({8, 8}), .b = memory.tensor({8, 8}), .c = memory.tensor({8, 8})};
-  std::vector<MatmulDescription> all = {describe(base, false).description};
-  const auto add = [&](const auto& change, bool tf32 = false) {
+  std::vector<MatmulDescription> all = {describe(base, {}).description};
+  const auto add = [&](const auto& change, const cuda::MatmulSettings& settings = {}) {
     Gemm args = base;
     change(args);
-    all.push_back(describe(args, tf32).description);
+    all.push_back(describe(args, settings).description);
   };
-  add([](Gemm&) {}, true);
+  add([](Gemm&) {}, {.tf32 = true});
+  add([](Gemm& g) { g.beside_collective = true; }, {.sms_beside_collective = 116});
   add([](Gemm& g) { g.transpose_a = true; });
   add([](Gemm& g) { g.transpose_b = true; });
   add([](Gemm& g) { g.write = Write::kAccumulate; });
@@ -148,7 +161,7 @@ TEST(MatmulPlan, StridesOfASingleRowAreItsLength) {
   const Memory memory(64);
   const Tensor row = memory.tensor({4, 16}).slice(0, 1, 1).slice(1, 0, 8);
   const auto d =
-      describe(Gemm{.a = row, .b = memory.tensor({8, 3}), .c = memory.tensor({1, 3})}, false)
+      describe(Gemm{.a = row, .b = memory.tensor({8, 3}), .c = memory.tensor({1, 3})}, {})
           .description;
   EXPECT_EQ(d.ldb, 8);
   EXPECT_EQ(d.n, 1);
@@ -175,7 +188,7 @@ TEST(MatmulPlan, FusesOnlyWhatTheLibraryTakes) {
         GemmActivation{.gemm = {.a = memory.tensor({4, 8}), .b = memory.tensor({8, n}), .c = pre},
                        .kind = Activation::kGelu,
                        .out = memory.tensor({4, n})},
-        false));
+        {}));
   };
   EXPECT_TRUE(gelu(16, memory.tensor({4, 16})));
   EXPECT_FALSE(gelu(12, memory.tensor({4, 12})));  // aux columns not 8 apart
@@ -185,7 +198,7 @@ TEST(MatmulPlan, FusesOnlyWhatTheLibraryTakes) {
                                         .b = memory.tensor({8, 16}),
                                         .c = memory.tensor({4, 16}),
                                         .bias = vector},
-                                   false));
+                                   {}));
   };
   EXPECT_TRUE(bias(memory.tensor({16})));
   EXPECT_TRUE(bias(memory.tensor({20}).slice(0, 4, 16)));
@@ -201,7 +214,7 @@ TEST(MatmulPlan, RefusesAGeluBackwardInPlace) {
                                                .kind = Activation::kGelu,
                                                .pre = pre.tensor({8, 8}),
                                                .d_pre = pre.tensor({8, 8})},
-                        false),
+                        {}),
                InternalError);
 }
 
@@ -272,7 +285,7 @@ TEST_P(MatmulUses, DoneByColumnAreTheProduct) {
         args.bias = with_bias ? bias.*side : Tensor{};
         return args;
       };
-      execute_column_major(describe(make(&Pair::here), false));
+      execute_column_major(describe(make(&Pair::here), {}));
       device().gemm(stream(), make(&Pair::there));
       expect_equal(c, with_bias ? "bias" : "plain");
     }
@@ -284,7 +297,7 @@ TEST_P(MatmulUses, DoneByColumnAreTheProduct) {
       args.gemm.bias = with_bias ? bias.*side : Tensor{};
       return args;
     };
-    execute_column_major(describe(make(&Pair::here), false));
+    execute_column_major(describe(make(&Pair::here), {}));
     device().gemm_activation(stream(), make(&Pair::there));
     expect_equal(pre, "saved pre-activation");
     expect_equal(out, "activated");
@@ -297,7 +310,7 @@ TEST_P(MatmulUses, DoneByColumnAreTheProduct) {
                                     .pre = pre.*side,
                                     .d_pre = d_pre.*side};
     };
-    execute_column_major(describe(make(&Pair::here), false));
+    execute_column_major(describe(make(&Pair::here), {}));
     device().gemm_activation_backward(stream(), make(&Pair::there));
     expect_equal(d_pre, "gelu backward");
   }
@@ -309,7 +322,7 @@ TEST_P(MatmulUses, DoneByColumnAreTheProduct) {
         args.gemm.write = write;
         return args;
       };
-      execute_column_major(describe(make(&Pair::here), d_bias.here.data, false));
+      execute_column_major(describe(make(&Pair::here), d_bias.here.data, {}));
       device().gemm(stream(), make(&Pair::there).gemm);
       device().column_sum(stream(), {.x = a.there, .out = d_bias.there});
       expect_equal(c, "weight gradient");
