@@ -148,9 +148,11 @@ TEST_P(Reducer, CallsOneAllReducePerBucketAndStepHoweverManyMicroBatches) {
 
 TEST_P(Reducer, CallsNothingInsideNoSync) {
   on(2, [](Model& model, int) {
+    EXPECT_TRUE(model.reducer().reduces());
     const GradientReducer::NoSync no_sync(model.reducer());
     model.backward(1.0, Write::kOverwrite);
     EXPECT_EQ(model.collectives(), 0u);
+    EXPECT_FALSE(model.reducer().reduces());
   });
 }
 
