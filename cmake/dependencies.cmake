@@ -16,6 +16,8 @@ find_package(spdlog REQUIRED CONFIG)
 find_package(nlohmann_json REQUIRED CONFIG)
 find_package(CLI11 REQUIRED CONFIG)
 find_package(GTest REQUIRED)
+find_program(VALGRIND_EXECUTABLE valgrind)
+find_path(VALGRIND_INCLUDE_DIR valgrind/callgrind.h)
 
 # Device code for Ampere and Hopper, and PTX, which drivers compile for what comes after.
 set(TANDEM_HAVE_CUDA OFF)
