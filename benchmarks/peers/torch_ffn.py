@@ -10,7 +10,7 @@ AdamW. Ranks are processes that talk through gloo. Timed is the step without mak
 first one left out.
 
 PyTorch has several ways to do parts of it. By default those that this version has are tried for a few
-steps and the fastest are measured; --setting names them instead. Prints one JSON object: the keys of
+steps of one layer and the fastest are measured; --setting names them instead. Prints one JSON object: the keys of
 `bench step --json` that both have, the setting, and what refused to run and why.
 """
 import argparse
@@ -39,12 +39,25 @@ def arguments():
         parser.add_argument("--" + name.replace("_", "-"), type=int, default=value)
     parser.add_argument("--setting", help="such as autocast,fused,eager,same; left out: search")
     parser.add_argument("--json", help="write the result there too")
+    parser.add_argument("--about", action="store_true", help="only say which PyTorch and BLAS this is")
     parsed = parser.parse_args()
     if parsed.micro_batches % parsed.dp != 0:
         parser.error(f"--micro-batches {parsed.micro_batches} does not divide by --dp {parsed.dp}")
     if parsed.ffn % parsed.tp != 0:
         parser.error(f"--ffn {parsed.ffn} does not divide by --tp {parsed.tp}")
     return parsed
+
+
+def blas():
+    """The library that PyTorch multiplies floats with."""
+    if torch.backends.mkl.is_available():
+        return "MKL"
+    torch.ones(64, 64) @ torch.ones(64, 64)
+    with open("/proc/self/maps") as maps:
+        files = {os.path.basename(os.path.realpath(line.split()[-1])) for line in maps
+                 if "blas" in line.split()[-1]}
+    fast = sorted(name for name in files if name.startswith(("libopenblas", "libblis")))
+    return fast[0] if fast else "reference BLAS"
 
 
 def choices(args):
@@ -229,11 +242,12 @@ def measure(args, setting, steps):
 def search(args, tried, refused):
     """Of each choice in turn the fastest, the others as found so far."""
     best = [ways[0] for ways in choices(args).values()]
+    one_layer = argparse.Namespace(**{**vars(args), "layers": 1})
 
     def quickest(place, way):
         setting = ",".join(best[:place] + [way] + best[place + 1:])
         if setting not in tried and setting not in refused:
-            times, why = measure(args, setting, 2)
+            times, why = measure(one_layer, setting, 2)
             if times is None:
                 refused[setting] = why
             else:
@@ -247,6 +261,9 @@ def search(args, tried, refused):
 
 def main():
     args = arguments()
+    if args.about:
+        print(json.dumps({"torch": torch.__version__, "blas": blas()}))
+        return
     os.environ["OMP_NUM_THREADS"] = str(args.threads)  # read by the processes that are spawned
     tried, refused = {}, {}
     if args.setting is None:
