@@ -122,6 +122,7 @@ void Console::line(const std::string& text) {
 void Console::clear_bar() {
   if (bar_drawn_) {
     fmt::print("\r\x1b[K");
+    std::fflush(stdout);
     bar_drawn_ = false;
   }
 }

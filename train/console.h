@@ -19,9 +19,10 @@ class Console {
   void step(const StepResult& step, const StepSpeed& speed);
   void evaluation(std::int64_t step, const EvaluationResult& evaluation);
   void line(const std::string& text);
+  /// Before something else writes to the terminal. The next step draws the bar again.
+  void clear_bar();
 
  private:
-  void clear_bar();
   void draw_bar(std::int64_t step);
 
   bool visible_;

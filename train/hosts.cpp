@@ -105,25 +105,52 @@ HostMap map_hosts(Communicator& control) {
   return map;
 }
 
-std::vector<std::string> placement_warnings(const HostMap& hosts, const Layout& layout, int threads,
-                                            int cpus) {
-  std::vector<std::string> warnings;
-  if (threads > cpus) {
-    warnings.push_back(fmt::format(
-        "{} threads share {} allowed CPU{}. Open MPI binds 1 or 2 ranks to one core each: start "
-        "with mpirun --bind-to none, or set threads: {}",
-        threads, cpus, cpus == 1 ? "" : "s", cpus));
+std::vector<RankCpus> gather_cpus(Communicator& control, int threads) {
+  static_assert(sizeof(RankCpus) == 2 * sizeof(std::int32_t));
+  RankCpus own{threads, allowed_cpus()};
+  std::vector<RankCpus> all(static_cast<std::size_t>(control.size()));
+  control
+      .all_gather(Tensor(&own, DType::kI32, {1, 2}),
+                  Tensor(all.data(), DType::kI32, {control.size(), 2}),
+                  {.label = "CPUs of the ranks"})
+      .wait_host();
+  return all;
+}
+
+std::optional<std::string> cpu_warning(const std::vector<RankCpus>& ranks) {
+  const auto is_short = [](const RankCpus& rank) { return rank.threads > rank.cpus; };
+  const auto first = std::find_if(ranks.begin(), ranks.end(), is_short);
+  if (first == ranks.end()) {
+    return std::nullopt;
   }
-  const std::vector<int> group = layout.tp_group();
-  const std::vector<std::string> names = hosts.of(group);
-  if (names.size() > 1 && layout.tp_rank() == 0) {
-    warnings.push_back(fmt::format(
-        "the tensor-parallel group {{{}}} spans hosts {}: every layer's collective crosses the "
-        "network. Place ranks by slot (mpirun --map-by slot) and give each host slots=K in the "
-        "hostfile, K a multiple of parallel.tp",
-        fmt::join(group, ","), fmt::join(names, ", ")));
+  const auto how_many = std::count_if(ranks.begin(), ranks.end(), is_short);
+  const std::string where = how_many == std::ssize(ranks)
+                                ? (how_many == 1 ? "" : "on every rank ")
+                                : fmt::format("on {} of {} ranks, first on rank {}, ", how_many,
+                                              ranks.size(), first - ranks.begin());
+  return fmt::format(
+      "{}{} threads share {} allowed CPU{}. Open MPI binds 1 or 2 ranks to one core each: start "
+      "with mpirun --bind-to none, or set threads: {}",
+      where, first->threads, first->cpus, first->cpus == 1 ? "" : "s", first->cpus);
+}
+
+std::optional<std::string> host_warning(const HostMap& hosts, const Layout& layout) {
+  std::vector<int> first;
+  int wide = 0;
+  for (int i = 0; i < layout.dp; ++i) {
+    const std::vector<int> group = Layout{layout.tp, layout.dp, i * layout.tp}.tp_group();
+    if (hosts.of(group).size() > 1 && wide++ == 0) {
+      first = group;
+    }
   }
-  return warnings;
+  if (wide == 0) {
+    return std::nullopt;
+  }
+  return fmt::format(
+      "{} of {} tensor-parallel groups span hosts, the first {{{}}} {}: every layer's collective "
+      "crosses the network. Place ranks by slot (mpirun --map-by slot) and give each host slots=K "
+      "in the hostfile, K a multiple of parallel.tp",
+      wide, layout.dp, fmt::join(first, ","), fmt::join(hosts.of(first), ", "));
 }
 
 int allowed_cpus() {

@@ -1,7 +1,9 @@
 // Which ranks share a host, and what a host has for them.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +24,20 @@ struct HostMap {
 /// Collective over `control` (all ranks).
 HostMap map_hosts(Communicator& control);
 
-/// What a user should know of where the launcher put this rank, each with the remedy: more threads
-/// than its CPUs, or a tensor-parallel group on several hosts (told by the group's first rank).
-std::vector<std::string> placement_warnings(const HostMap& hosts, const Layout& layout, int threads,
-                                            int cpus);
+/// What a rank computes with on the host.
+struct RankCpus {
+  std::int32_t threads = 1;
+  std::int32_t cpus = 1;  ///< that it may run on
+};
+/// Collective over `control` (all ranks): those of every rank, of which this one has `threads`.
+std::vector<RankCpus> gather_cpus(Communicator& control, int threads);
+
+// What a user should know of where the launcher put the ranks, each with the remedy.
+
+/// Ranks with more threads than CPUs.
+std::optional<std::string> cpu_warning(const std::vector<RankCpus>& ranks);
+/// Tensor-parallel groups on several hosts.
+std::optional<std::string> host_warning(const HostMap& hosts, const Layout& layout);
 
 /// CPUs this process may run on.
 int allowed_cpus();

@@ -137,6 +137,11 @@ void RunDirectory::write(std::int64_t step, const EvaluationResult& evaluation) 
   write_events(step, {{"valid_loss", evaluation.loss}});
 }
 
+void RunDirectory::write(const RunWarning& warning) {
+  write_line(fmt::format(R"({{"step": {}, "warning": "{}", "text": {}}})", warning.step,
+                         warning.kind, nlohmann::json(warning.text).dump()));
+}
+
 void RunDirectory::write(const Table& table, const Arena& memory) {
   nlohmann::ordered_json startup, bytes;
   for (const auto& [label, value] : table.rows) {

@@ -28,6 +28,13 @@ struct TrafficFacts {
   StepRows rows;                               ///< of all these steps together
 };
 
+/// Something unusual that a run tells of, docs/failures.md.
+struct RunWarning {
+  std::int64_t step = 0;  ///< 0: before the first
+  std::string kind;       ///< a word
+  std::string text;
+};
+
 /// Where a run leaves what it leaves.
 std::filesystem::path run_path(const Config& config);
 
@@ -42,6 +49,7 @@ class RunDirectory {
   const std::filesystem::path& path() const { return path_; }
   void write(const StepResult& step, const StepSpeed& speed);
   void write(std::int64_t step, const EvaluationResult& evaluation);
+  void write(const RunWarning& warning);
   /// run.json: the start-up table, and a rank's memory by category.
   void write(const Table& table, const Arena& memory);
   /// traffic.json, anew: what rank 0's collectives came to, label by label, and the time of its

@@ -18,6 +18,7 @@
 #include "train/stop_signal.h"
 #include "train/trace.h"
 #include "train/trainer.h"
+#include "train/watch/warnings.h"
 
 namespace tandem {
 
@@ -154,7 +155,6 @@ class Run {
         directory_.emplace(config_, *rank_.log, resumed_in_place());
       }
     });
-    warn();
     Arena arena(*rank_.device, *measured_);
     TrainState state(config_, rank_.layout, rank_.precision, max_rows(config_), arena);
     Trainer trainer(rank_, config_, state, source_);
@@ -179,7 +179,9 @@ class Run {
     if (config_.profile.trace) {
       trace_.emplace();
     }
-    const int signal = steps(trainer, saver);
+    RunWarnings warnings(session_, config_, console_, directory_ ? &*directory_ : nullptr,
+                         trainer.steps());
+    const int signal = steps(trainer, state, saver, warnings);
     trainer.finish_weights();
     if (signal != 0 && saver.last_step() != trainer.steps()) {
       saver.save(trainer.progress());
@@ -236,11 +238,13 @@ class Run {
     return own ? std::optional(checkpoint_->manifest().progress.step) : std::nullopt;
   }
 
-  int steps(Trainer& trainer, CheckpointSaver& saver) {
+  int steps(Trainer& trainer, const TrainState& state, CheckpointSaver& saver,
+            RunWarnings& warnings) {
     while (trainer.steps() < config_.train.steps) {
       const Capture capture(session_, trace_ ? &*trace_ : nullptr, config_.profile.steps,
                             trainer.steps() + 1);
       const LedgerTotals before(*rank_.ledger);
+      warnings.start_step();
       const StepResult result = in_step(trainer.steps() + 1, [&] {
         const InPhase phase(*rank_.ledger, JobPhase::kStep);
         return trainer.step(stop_signal());
@@ -258,6 +262,7 @@ class Run {
         directory_->write(result, speed);
       }
       console_.step(result, speed);
+      warnings.end_step(result, speed, state);
       check_finite(result, saver);
       saver.poll();
       if (config_.checkpoint.every > 0 &&
@@ -295,13 +300,6 @@ class Run {
           "step {}: loss or gradient norm is not finite, {} steps in a row (train.max_skipped). "
           "Lower optim.lr, raise optim.schedule.warmup_steps, or check the data.",
           result.step, result.non_finite_in_a_row));
-    }
-  }
-
-  void warn() const {
-    for (const std::string& warning :
-         placement_warnings(session_.hosts(), rank_.layout, rank_.threads, allowed_cpus())) {
-      rank_.log->warn(warning);
     }
   }
 

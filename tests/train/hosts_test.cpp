@@ -71,36 +71,30 @@ TEST_F(ControlGroups, OfVersion1AreThoseOfTheMemoryController) {
   EXPECT_EQ(left(), 700u);
 }
 
-/// World 8, tp 2 on two hosts; the ranks that warn.
-std::vector<int> warning_ranks(const std::vector<std::string>& names) {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < 8; ++rank) {
-    const auto warnings =
-        placement_warnings({.names = names}, {.tp = 2, .dp = 4, .rank = rank}, 1, 1);
-    if (!warnings.empty()) {
-      EXPECT_THAT(warnings,
-                  testing::ElementsAre(testing::AllOf(testing::HasSubstr("spans hosts a, b"),
-                                                      testing::HasSubstr("--map-by slot"),
-                                                      testing::HasSubstr("hostfile"))));
-      ranks.push_back(rank);
-    }
-  }
-  return ranks;
+/// World 8, tp 2 on hosts of these names.
+std::optional<std::string> told_of_hosts(const std::vector<std::string>& names) {
+  return host_warning({.names = names}, {.tp = 2, .dp = 4, .rank = 3});
 }
 
 TEST(Placement, GroupsThatSpanHostsAreNamed) {  // B143
-  EXPECT_THAT(warning_ranks({"a", "b", "a", "b", "a", "b", "a", "b"}),
-              testing::ElementsAre(0, 2, 4, 6));
-  EXPECT_THAT(warning_ranks({"a", "a", "a", "a", "b", "b", "b", "b"}), testing::IsEmpty());
+  EXPECT_THAT(
+      told_of_hosts({"a", "a", "a", "b", "a", "b", "b", "b"}),
+      testing::Optional(testing::AllOf(
+          testing::HasSubstr("2 of 4 tensor-parallel groups span hosts, the first {2,3} a, b"),
+          testing::HasSubstr("--map-by slot"), testing::HasSubstr("hostfile"))));
+  EXPECT_EQ(told_of_hosts({"a", "a", "a", "a", "b", "b", "b", "b"}), std::nullopt);
 }
 
 TEST(Placement, MoreThreadsThanCpusAreNamed) {  // B141
-  const HostMap hosts{.names = {"a", "a"}};
-  EXPECT_THAT(
-      placement_warnings(hosts, {.tp = 2, .dp = 1, .rank = 1}, 4, 1),
-      testing::ElementsAre(testing::AllOf(testing::HasSubstr("4 threads share 1 allowed CPU"),
-                                          testing::HasSubstr("--bind-to none"))));
-  EXPECT_THAT(placement_warnings(hosts, {.tp = 2, .dp = 1, .rank = 1}, 4, 4), testing::IsEmpty());
+  EXPECT_THAT(cpu_warning({{4, 1}}), testing::Optional(testing::AllOf(
+                                         testing::StartsWith("4 threads share 1 allowed CPU."),
+                                         testing::HasSubstr("--bind-to none"))));
+  EXPECT_THAT(cpu_warning({{4, 1}, {4, 1}}),
+              testing::Optional(testing::StartsWith("on every rank 4 threads share 1")));
+  EXPECT_THAT(cpu_warning({{4, 4}, {4, 2}, {4, 2}}),
+              testing::Optional(testing::StartsWith(
+                  "on 2 of 3 ranks, first on rank 1, 4 threads share 2 allowed CPUs.")));
+  EXPECT_EQ(cpu_warning({{4, 4}, {1, 2}}), std::nullopt);
 }
 
 }  // namespace
