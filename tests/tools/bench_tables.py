@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 
+LAYERS = 4  # the default
 OPS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
 
 
@@ -55,6 +56,18 @@ def main():
             name, ms = phase.replace("_", " "), f"{found[f'{phase}_ms']:.2f} ms"
             line = next(line for line in done.stdout.splitlines() if line.strip().startswith(name + " "))
             assert ms in line and ("of the roof" in line) == (phase in ("forward", "backward")), line
+        assert found["collectives"] == found["ledger_fraction"] == 0 and "ledger" not in done.stdout, found
+
+        done = bench(folder, "step", "--json", "step.json", "--set", "train.steps=3", "--set", "parallel.dp=2",
+                     "--set", "parallel.tp=1")
+        assert done.returncode == 0, done.stderr
+        found = json.loads((folder / "step.json").read_text())
+        # Two of the control group, and a bucket for each block, the embedding, the head and the vectors.
+        assert found["collectives"] == 2 + 3 + LAYERS, found
+        cost = found["collectives"] * found["ledger_ns"] / 1e6 / found["step_ms"]
+        assert found["ledger_ns"] > 0 and abs(found["ledger_fraction"] - cost) <= 1e-9, found
+        line = next(line for line in done.stdout.splitlines() if line.strip().startswith("ledger "))
+        assert f"{found['collectives']:.0f} collectives" in line and f"{100 * cost:.4f} %" in line, line
     print("tables and JSON say the same")
 
 

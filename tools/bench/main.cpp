@@ -167,6 +167,11 @@ class BenchJob : public Job {
     fmt::print("  roof       {:.1f} GFLOP/s, the fastest matmul of the step's shapes{}\n",
                result.roof_gflops, result.world == 1 ? "" : ", all ranks at once");
     fmt::print("  fraction   {:.3f}\n", result.gflops / result.roof_gflops);
+    if (result.world > 1) {
+      fmt::print(
+          "  ledger     {:.0f} collectives of rank 0 at {:.0f} ns each: {:.4f} % of the step\n",
+          result.collectives, result.ledger_ns, 100.0 * result.ledger_fraction());
+    }
     fmt::print("  phases     of rank 0{}, mean of a step\n",
                rank.device->host_memory() ? "" : "'s host, which queues them");
     for (const StepPhase& phase : result.phases) {
@@ -187,6 +192,9 @@ class BenchJob : public Job {
         {"gflops", result.gflops},
         {"roof_gflops", result.roof_gflops},
         {"roof_fraction", result.gflops / result.roof_gflops},
+        {"collectives", result.collectives},
+        {"ledger_ns", result.ledger_ns},
+        {"ledger_fraction", result.ledger_fraction()},
     };
     for (const StepPhase& phase : result.phases) {
       std::string key = phase.name;

@@ -1,6 +1,7 @@
 #include "tools/bench/step.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string_view>
 #include <vector>
 
@@ -48,6 +49,34 @@ double measure_roof(RankContext& rank, const Config& config, std::int64_t rows) 
   return best;
 }
 
+/// Nanoseconds to enter a collective in a ledger that has the lines of `like`: its label, count and
+/// bytes, and, as every call and every wait does, the time that it took.
+double ledger_ns(const Ledger& like) {
+  if (like.lines().empty()) {
+    return 0.0;
+  }
+  using Clock = std::chrono::steady_clock;
+  constexpr std::size_t kRecords = 1 << 16;
+  Ledger ledger;
+  const auto start = Clock::now();
+  for (std::size_t i = 0; i < kRecords; ++i) {
+    const TrafficKey& key = like.lines()[i % like.lines().size()].traffic.key;
+    const Ledger::LineNumber line = ledger.add({.group = Label(key.group.view()),
+                                                .sequence = i,
+                                                .op = key.op,
+                                                .dtype = key.dtype,
+                                                .count = 1,
+                                                .label = Label(key.label.view())},
+                                               key.ranks);
+    for (int held = 0; held < 2; ++held) {
+      const auto from = Clock::now();
+      const double seconds = std::chrono::duration<double>(Clock::now() - from).count();
+      ledger.add_time(line, seconds, seconds);
+    }
+  }
+  return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kRecords;
+}
+
 /// Parts of the 6 FLOPs of a matmul parameter and token.
 double share_of_flops(std::string_view phase) {
   return phase == "forward" ? 1.0 / 3.0 : phase == "backward" ? 2.0 / 3.0 : 0.0;
@@ -88,6 +117,7 @@ StepBenchmark benchmark_step(Session& session, const Config& config, DataSource&
   rank.control->barrier({.label = "bench"}).wait_host();
   double roof = measure_roof(rank, config, rows);
   const std::vector<Profiler::Phase> before = rank.profiler->phases();
+  const std::uint64_t calls_before = rank.ledger->calls();
   std::vector<double> step_seconds, data_seconds;
   for (std::int64_t i = 1; i < config.train.steps; ++i) {
     const StepResult step = trainer.step();
@@ -95,6 +125,9 @@ StepBenchmark benchmark_step(Session& session, const Config& config, DataSource&
     data_seconds.push_back(step.data_seconds);
     result.tokens = step.tokens;
   }
+  result.collectives = static_cast<double>(rank.ledger->calls() - calls_before) /
+                       static_cast<double>(config.train.steps - 1);
+  result.ledger_ns = ledger_ns(*rank.ledger);
   rank.control->barrier({.label = "bench"}).wait_host();
   roof = std::max(roof, measure_roof(rank, config, rows));
   rank.control->all_reduce(Tensor(&roof, DType::kF64, {1}), {.label = "roof"}).wait_host();

@@ -28,6 +28,10 @@ struct StepBenchmark {
   double gflops = 0.0;       ///< 6 * matmul_parameters * tokens / step_ms
   double roof_gflops = 0.0;  ///< sum over ranks, measured by all ranks at once
   std::vector<StepPhase> phases;
+  double collectives = 0.0;  ///< of rank 0 in a step
+  double ledger_ns = 0.0;    ///< what it costs to enter one in the ledger, with its times
+  /// Of the step.
+  double ledger_fraction() const { return collectives * ledger_ns * 1e-6 / step_ms; }
 };
 
 /// Runs `steps` steps of the config (the first is not counted) between two measurements of the
