@@ -103,7 +103,8 @@ def main():
     program = pathlib.Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as scratch:
         root = pathlib.Path(scratch)
-        write_run(root / "a", 60, end='{"step": 61, "lo')
+        warning = json.dumps({"step": 60, "warning": "straggler", "text": "rank 2 is <slow>"}) + "\n"
+        write_run(root / "a", 60, end=warning + '{"step": 61, "lo')
         hostile = "</script><script>alert(1)</script>"
         write_run(root / "b" / "a", 30, name=f"'{hostile}'")
 
@@ -111,7 +112,8 @@ def main():
         page = read(root / "a" / "report.html")
         assert str(root / "a" / "report.html") in out
         for text in ("Loss", "Gradient norm", "Learning rate", "Tokens per second", "exposed communication",
-                     "layers.* g.forward", "weights", "a CPU of a", "fetch", "25", "config.yaml of a", "held out"):
+                     "layers.* g.forward", "weights", "a CPU of a", "fetch", "25", "config.yaml of a", "held out",
+                     "rank 2 is <slow>"):
             assert text in page.text, f"no {text!r} on the page"
         assert len(page.charts) == 8, sorted(page.charts)
         assert page.charts["loss"]["lines"][0]["x"][-1] == "60", page.charts["loss"]

@@ -53,6 +53,19 @@ TEST(RunData, LeavesOutALineThatIsBeingWritten) {
   EXPECT_THAT(run.notes, ElementsAre("There is no config.yaml."));
 }
 
+TEST(RunData, KeepsWarningsApartFromSteps) {
+  const ScratchFolder folder;
+  folder.write("metrics.jsonl",
+               step_line(1, 5.0) + R"({"step": 1, "warning": "low_roof", "text": "far <below>"})" +
+                   "\n" + step_line(2, 4.0));
+  const RunData run = read_run(folder.path());
+  EXPECT_THAT(run.column("loss"), ElementsAre(5, 4));
+  ASSERT_THAT(run.warnings, SizeIs(1));
+  EXPECT_EQ(run.warnings[0].step, 1);
+  EXPECT_EQ(run.warnings[0].kind, "low_roof");
+  EXPECT_EQ(run.warnings[0].text, "far <below>");
+}
+
 TEST(RunData, SaysHowManyLinesCannotBeRead) {
   const ScratchFolder folder;
   folder.write("config.yaml", "name: a\n");

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """terminal.py TRAIN: what somebody sees who watches a run on a terminal (a pseudo-terminal here), and
 what a file gets: a bar with the time left in the one, plain lines in the other, the same lines in
-both, and a summary at the end."""
+both, warnings between the bars, and a summary at the end."""
 
 import os
 import pathlib
@@ -23,9 +23,10 @@ log: {every: 3}
 CLEAR = "\r\x1b[K"
 
 
-def on_terminal(command, folder):
+def on_terminal(command, folder, errors_too=False):
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(command, cwd=folder, stdout=theirs, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, cwd=folder, stdout=theirs,
+                               stderr=theirs if errors_too else subprocess.PIPE)
     os.close(theirs)
     text = b""
     while True:
@@ -36,8 +37,9 @@ def on_terminal(command, folder):
         if not part:
             break
         text += part
-    assert process.wait() == 0, process.stderr.read()
-    process.stderr.close()
+    assert process.wait() == 0, text if errors_too else process.stderr.read()
+    if not errors_too:
+        process.stderr.close()
     return text.decode().replace("\r\n", "\n")
 
 
@@ -69,6 +71,10 @@ def main():
         # Every bar is wiped before what follows it: what stays are the lines of the plain output.
         stays = re.sub(re.escape(CLEAR) + r"\[[^\n\r]*left(?=\r)", "", watched).replace(CLEAR, "")
         assert without_times(stays) == without_times(plain), (stays, plain)
+
+        # Far too small for the roof: the warning of it begins a line of its own.
+        warned = on_terminal([*command, "--steps", "25"], folder, errors_too=True)
+        assert len(re.findall(r"left" + re.escape(CLEAR) + r"(\x1b\[[0-9;]*m)*warning", warned)) == 1, repr(warned)
 
         dry = subprocess.run([*command, "--dry-run", "--set", "name=dry"], cwd=folder,
                              capture_output=True, text=True, check=True).stdout

@@ -77,8 +77,8 @@ std::string notes(const std::vector<RunData>& runs) {
 std::string page(const std::vector<RunData>& runs) {
   std::string links, body, charts;
   for (const Section& section :
-       {training_section(runs), speed_section(runs), time_section(runs), traffic_section(runs),
-        memory_section(runs), predicted_section(runs), config_section(runs),
+       {warnings_section(runs), training_section(runs), speed_section(runs), time_section(runs),
+        traffic_section(runs), memory_section(runs), predicted_section(runs), config_section(runs),
         environment_section(runs)}) {
     if (section.html.empty()) {
       continue;

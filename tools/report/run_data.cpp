@@ -77,6 +77,10 @@ void forget_from(RunData& run, double step) {
 
 void add_line(RunData& run, const json& line) {
   const double step = number(line, "step");
+  if (line.contains("warning")) {
+    run.warnings.push_back({step, text(line, "warning"), text(line, "text")});
+    return;
+  }
   if (line.contains("valid_loss")) {
     while (!run.evaluation_steps.empty() && run.evaluation_steps.back() >= step) {
       run.evaluation_steps.pop_back();

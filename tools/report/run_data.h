@@ -36,6 +36,12 @@ struct TrafficTotals {
   double steps() const { return static_cast<double>(last_step - first_step + 1); }
 };
 
+/// What a run found unusual.
+struct Warning {
+  double step = 0.0;
+  std::string kind, text;
+};
+
 struct RunData {
   std::string name;       ///< unlike that of any other run on the page
   std::string directory;  ///< as it was given
@@ -46,6 +52,7 @@ struct RunData {
   std::map<std::string, std::vector<double>, std::less<>> steps;
   /// "step", "valid_loss": a value per evaluation.
   std::vector<double> evaluation_steps, evaluation_losses;
+  std::vector<Warning> warnings;
   TrafficTotals traffic;
   Rows startup;                                        ///< of run.json: the start-up table
   std::vector<std::pair<std::string, double>> memory;  ///< of run.json: bytes by category

@@ -103,6 +103,22 @@ std::string phases_table(const RunData& run) {
 
 }  // namespace
 
+Section warnings_section(const std::vector<RunData>& runs) {
+  std::vector<std::vector<Cell>> rows;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    for (const Warning& warning : runs[i].warnings) {
+      rows.push_back({text_cell(run_name(runs, i)), count_cell(warning.step),
+                      text_cell(warning.kind), text_cell(warning.text)});
+    }
+  }
+  return {"warnings",
+          "Warnings",
+          rows.empty()
+              ? ""
+              : table("What runs found unusual", {"run", "step", "warning", "what and why"}, rows),
+          {}};
+}
+
 Section training_section(const std::vector<RunData>& runs) {
   Section section{"training", "Training", "", {}};
   add(section,

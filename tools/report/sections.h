@@ -13,6 +13,7 @@ struct Section {
   std::vector<std::string> charts;  ///< DrawnChart::json of its charts
 };
 
+Section warnings_section(const std::vector<RunData>& runs);
 Section training_section(const std::vector<RunData>& runs);
 Section speed_section(const std::vector<RunData>& runs);
 Section time_section(const std::vector<RunData>& runs);

@@ -162,6 +162,15 @@ TEST(LossSpikes, AreSixDeviationsAboveAtLeastTwentySteps) {
   EXPECT_TRUE(other.step(4.0)) << "the spike itself is no part of the window";
 }
 
+TEST(LossSpikes, OfASteadyLossAreSixPercent) {
+  LossSpikeDetector detector;
+  for (int step = 0; step < 100; ++step) {
+    EXPECT_FALSE(detector.step(3.0));
+  }
+  EXPECT_FALSE(detector.step(3.15));
+  EXPECT_TRUE(detector.step(3.25));
+}
+
 TEST(LossSpikes, AreNotFoundInNoiseNorWhereTheLossFalls) {
   std::mt19937_64 random(2);
   std::normal_distribution<double> noise(0.0, 1.0);

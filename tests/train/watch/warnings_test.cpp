@@ -133,7 +133,8 @@ TEST(Warnings, NameTheRanksOfAGroupThatCommunicatesSlowly) {
   EXPECT_EQ(slow_in("communication", {.collective = collective}), (std::set<int>{2, 3}));
 }
 
-/// Rows of a bare stack that are all the same, but for one step and one data rank.
+/// Rows of a bare stack that are all the same, but for one step, another ten steps later, and one
+/// data rank.
 class OddStep final : public DataSource {
  public:
   OddStep(const Config& config, const Layout& layout, std::int64_t odd, float value)
@@ -144,13 +145,14 @@ class OddStep final : public DataSource {
     strange_ = scripted_source(2, {rows});
   }
   std::span<const MicroBatch> fetch_step(std::int64_t consumed) override {
-    return (consumed / global_batch_ + 1 == odd_ ? strange_ : usual_)->fetch_step(consumed);
+    const std::int64_t step = consumed / global_batch_ + 1;
+    return (step == odd_ || step == odd_ + 10 ? strange_ : usual_)->fetch_step(consumed);
   }
   std::int64_t evaluation_batches() const override { return 0; }
   const MicroBatch& fetch_evaluation(std::int64_t i) override {
     return usual_->fetch_evaluation(i);
   }
-  std::string describe() const override { return "one odd step"; }
+  std::string describe() const override { return "two odd steps"; }
 
  private:
   std::int64_t global_batch_, odd_;
