@@ -55,9 +55,9 @@ TEST(RunData, LeavesOutALineThatIsBeingWritten) {
 
 TEST(RunData, KeepsWarningsApartFromSteps) {
   const ScratchFolder folder;
-  folder.write("metrics.jsonl",
-               step_line(1, 5.0) + R"({"step": 1, "warning": "low_roof", "text": "far <below>"})" +
-                   "\n" + step_line(2, 4.0));
+  folder.write("metrics.jsonl", step_line(1, 5.0) +
+                                    R"({"step": 1, "warning": "low_roof", "text": "far <below>"})" +
+                                    "\n" + step_line(2, 4.0));
   const RunData run = read_run(folder.path());
   EXPECT_THAT(run.column("loss"), ElementsAre(5, 4));
   ASSERT_THAT(run.warnings, SizeIs(1));
