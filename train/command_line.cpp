@@ -36,14 +36,11 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
         ->required()
         ->type_name("RUN_DIR")
         ->check(path);
-    app.add_option("-o,--output", line.output, "where the page goes")
-        ->type_name("FILE")
-        ->check(path);
   } else {
     auto* config = app.add_option(
         "--config", line.config,
         "YAML file; a bare name is also sought in configs/ (see configs/reference.yaml)");
-    config->required(!program.has_plan)->type_name("FILE");
+    config->required(!program.has_plan && program.default_config.empty())->type_name("FILE");
     if (program.has_plan) {
       app.add_option("--against", line.against,
                      "hold this run's time and traffic against the prediction; takes its config")
@@ -55,6 +52,12 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
                    "override a key, any number of times: --set parallel.tp=2 (the value is YAML)")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);
+  }
+  if (program.reads_runs || program.has_output) {
+    app.add_option("-o,--output", line.output,
+                   program.reads_runs ? "where the page goes" : "hardware: where the file goes")
+        ->type_name("FILE")
+        ->check(path);
   }
   if (program.has_steps) {
     app.add_option("--steps", line.steps, "the last step to take, instead of train.steps")
@@ -85,8 +88,7 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
         ->type_name("N")
         ->check(whole_number);
     app.add_option("--hardware", line.hardware,
-                   "h100, h200, a100, or a file like those in configs/hardware")
-        ->required()
+                   "h100, h200, a100, or a file; default: what `bench hardware` measured here")
         ->type_name("NAME")
         ->check(path);
   }

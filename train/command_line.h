@@ -20,7 +20,7 @@ struct CommandLine {
   bool grid = false;
   std::string mode;                   ///< bench: what to measure
   std::vector<std::string> runs;      ///< report: run directories
-  std::string output;                 ///< report: -o FILE; empty for the default
+  std::string output;                 ///< report, bench hardware: -o FILE; empty for the default
   std::optional<std::int64_t> world;  ///< plan: ranks to plan for
   std::string hardware;               ///< plan: a name or a file
   std::string against;                ///< plan: a run directory, whose config it takes
@@ -41,6 +41,9 @@ struct ProgramDescription {
   bool has_json = false;
   bool reads_runs = false;         ///< run directories and -o instead of --config and --set
   std::vector<std::string> modes;  ///< subcommands; one of them is required
+  /// What stands in for --config where none is named, as YAML; empty: it is required.
+  std::string default_config = {};
+  bool has_output = false;  ///< -o beside --config
 };
 
 /// Thrown for --help and --version: text for stdout, exit 0.

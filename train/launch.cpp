@@ -170,6 +170,15 @@ WorldOptions world_options(const std::string& program, double timeout_s) {
       .ends_process = true};
 }
 
+/// `launched`: ranks that a launcher started, or 0.
+Config read_config(const ProgramDescription& program, const CommandLine& line, int launched) {
+  const ConfigSource source = {
+      .file = line.config,
+      .overrides = line.overrides,
+      .launched_ranks = launched > 0 ? std::optional(launched) : std::nullopt};
+  return line.config.empty() ? parse_config(program.default_config, source) : load_config(source);
+}
+
 /// One rank from its first check to its exit code.
 class Rank {
  public:
@@ -215,10 +224,7 @@ class Rank {
     std::unique_ptr<Job> job;
     agree(*control, [&] {
       const CommandLine line = parse_command_line(program_.description, argc_, argv_);
-      config =
-          load_config({.file = line.config,
-                       .overrides = line.overrides,
-                       .launched_ranks = launched_ > 0 ? std::optional(launched_) : std::nullopt});
+      config = read_config(program_.description, line, launched_);
       check_world(config, launched_, command_text(argc_, argv_));
       check_device(config);
       job = program_.prepare(line, config, {config.parallel.tp, config.parallel.dp, world_.rank()});
@@ -383,7 +389,7 @@ int launch(const Program& program, int argc, const char* const* argv) {
     }
     // The number of ranks is in the config; each rank reads it again as it would under a launcher.
     const CommandLine line = parse_command_line(program.description, argc, argv);
-    const Config config = load_config({.file = line.config, .overrides = line.overrides});
+    const Config config = read_config(program.description, line, 0);
     std::vector<int> codes(static_cast<std::size_t>(config.world()));
     const auto thrown = run_local_world(
         config.world(), world_options(name, config.parallel.timeout_s), [&](World& world) {

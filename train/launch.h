@@ -3,8 +3,8 @@
 // and MPI is never initialised. Each rank checks its command line, config and data on its own; one
 // agreement then finds the worst error, one rank prints it, and all leave with its code.
 //
-// This is the only place that names a concrete device or communicator; train/roof.cpp alone makes a
-// CPU device of its own, to measure.
+// This is the only place that names a concrete device or communicator; train/roof.cpp and bench
+// hardware alone make CPU devices of their own, to measure.
 #pragma once
 
 #include <functional>

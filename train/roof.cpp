@@ -59,16 +59,6 @@ class DeviceMatrix {
   const Tensor tensor;
 };
 
-fs::path cache_file() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
-    return fs::path(cache) / "tandem" / "roof.json";
-  }
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
-    return fs::path(home) / ".cache" / "tandem" / "roof.json";
-  }
-  return {};
-}
-
 nlohmann::json read_cache(const fs::path& file) {
   std::ifstream in(file);
   const auto cache = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
@@ -97,6 +87,16 @@ double measure(Device& device, DType storage, int repeats) {
 }
 
 }  // namespace
+
+fs::path cache_folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
+    return fs::path(cache) / "tandem";
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
+    return fs::path(home) / ".cache" / "tandem";
+  }
+  return {};
+}
 
 double matmul_rate(Device& device, Stream& stream, DType storage, const MatmulShape& shape,
                    int repeats) {
@@ -170,7 +170,8 @@ double host_roof(DType storage, int cpus) {
   const std::unique_ptr<Device> device = make_cpu_device(cpus);
   const std::string key =
       fmt::format("{} | {} | {} CPUs", device->describe(), name_of(storage), cpus);
-  const fs::path file = cache_file();
+  const fs::path folder = cache_folder();
+  const fs::path file = folder.empty() ? fs::path() : folder / "roof.json";
   nlohmann::json cache = file.empty() ? nlohmann::json::object() : read_cache(file);
   const auto found = cache.find(key);
   const double known =

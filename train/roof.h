@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 
@@ -33,5 +34,9 @@ std::optional<double> datasheet_tflops(std::string_view description, DType stora
 /// well under a second, then kept in the user's cache directory ($XDG_CACHE_HOME/tandem or
 /// ~/.cache/tandem), where later runs on the same kind of processor find it.
 double host_roof(DType storage, int cpus);
+
+/// Where measurements of this machine are kept: $XDG_CACHE_HOME/tandem or ~/.cache/tandem; empty
+/// where neither variable is set.
+std::filesystem::path cache_folder();
 
 }  // namespace tandem

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <set>
 
@@ -12,9 +13,11 @@
 #include "core/error.h"
 #include "tests/train/process.h"
 #include "tests/train/training.h"
-#include "tools/plan/predict.h"
-#include "tools/plan/timeline.h"
+#include "tools/bench/fit.h"
+#include "tools/bench/hardware.h"
 #include "train/data/source.h"
+#include "train/plan/predict.h"
+#include "train/plan/timeline.h"
 #include "train/state.h"
 #include "train/traffic.h"
 
@@ -31,8 +34,8 @@ Hardware round_machine(bool gpu) {
   hardware.gpu = gpu;
   hardware.ranks_per_host = 8;
   hardware.memory = 1e12;
-  hardware.any = {.fixed = 1e-6, .per_flop = 1e-12, .per_byte = 1e-10};
-  hardware.host_link = {1e-6, 1e9};
+  hardware.costs = {
+      {.any = {.fixed = 1e-6, .per_flop = 1e-12, .per_byte = 1e-10}, .link = {1e-6, 1e9}}};
   hardware.network = {1e-5, 1e8};
   return hardware;
 }
@@ -192,20 +195,22 @@ TEST(PlanTime, OfEveryMicroBatchInTheMiddleIsTheSame) {
 
 TEST(PlanTime, CollectivesCostLatencyAndBytes) {
   const Hardware host = round_machine(false);
-  EXPECT_EQ(host.seconds(Collective::kAllReduce, 1e9, 1, 1), 0.0);
-  EXPECT_DOUBLE_EQ(host.seconds(Collective::kAllReduce, 1e9, 2, 1), 1e-6 + 1.0);
-  EXPECT_DOUBLE_EQ(host.seconds(Collective::kAllGather, 1e9, 2, 1), 1e-6 + 0.5);
-  EXPECT_DOUBLE_EQ(host.seconds(Collective::kAllReduce, 1e9, 2, 8), 1e-5 + 10.0) << "two hosts";
+  EXPECT_EQ(host.seconds(host.costs[0], Collective::kAllReduce, 1e9, 1, 1), 0.0);
+  EXPECT_DOUBLE_EQ(host.seconds(host.costs[0], Collective::kAllReduce, 1e9, 2, 1), 1e-6 + 1.0);
+  EXPECT_DOUBLE_EQ(host.seconds(host.costs[0], Collective::kAllGather, 1e9, 2, 1), 1e-6 + 0.5);
+  EXPECT_DOUBLE_EQ(host.seconds(host.costs[0], Collective::kAllReduce, 1e9, 2, 8), 1e-5 + 10.0)
+      << "two hosts";
   const Hardware gpu = round_machine(true);
-  EXPECT_DOUBLE_EQ(gpu.seconds(Collective::kAllReduce, 1e9, 4, 1), 6.0 * 1e-6 + 1.5) << "a ring";
-  EXPECT_NEAR(gpu.seconds(Collective::kAllReduce, 8.0, 8, 1), 6e-6, 1e-7) << "a tree";
+  EXPECT_DOUBLE_EQ(gpu.seconds(gpu.costs[0], Collective::kAllReduce, 1e9, 4, 1), 6.0 * 1e-6 + 1.5)
+      << "a ring";
+  EXPECT_NEAR(gpu.seconds(gpu.costs[0], Collective::kAllReduce, 8.0, 8, 1), 6e-6, 1e-7) << "a tree";
 }
 
 TEST(Plan, PutsTheFastestFirstAndSaysWhyTheOthersLose) {
   Config config = small_config();
   config.train.global_batch = 32;
   Hardware hardware = round_machine(true);
-  hardware.host_link = {1e-3, 1e9};
+  hardware.costs[0].link = {1e-3, 1e9};
   const SampledRows sampled(config);
   const auto layouts = plan(config, 4, hardware, sampled);
   EXPECT_TRUE(std::is_sorted(
@@ -250,12 +255,83 @@ TEST(PlanHardware, ShippedFilesLoadAndStateTheirSources) {
   for (const char* name : {"h100", "H200", "a100", "configs/hardware/h100.yaml"}) {
     const Hardware hardware = load_hardware(name, DType::kBF16);
     EXPECT_FALSE(hardware.sources.empty());
-    EXPECT_GT(hardware.peak_flops, 1.0 / hardware.any.per_flop) << "assumed less than the peak";
-    EXPECT_GT(hardware.host_link.bytes_per_s, hardware.network.bytes_per_s);
+    const RangeCost& any = hardware.costs.front().any;
+    EXPECT_GT(hardware.peak_flops, 1.0 / any.per_flop) << "assumed less than the peak";
+    EXPECT_GT(hardware.costs.front().link.bytes_per_s, hardware.network->bytes_per_s);
     EXPECT_GT(hardware.memory, hardware.reserved);
-    EXPECT_GT(load_hardware(name, DType::kF32).any.per_flop, hardware.any.per_flop);
+    EXPECT_GT(load_hardware(name, DType::kF32).costs.front().any.per_flop, any.per_flop);
   }
   std::filesystem::current_path(here);
+}
+
+/// Two ranks of one host, as `bench hardware` writes it: a lattice of two points a side.
+MeasuredHardware measured_machine() {
+  const std::vector<double> rates(
+      kLatticeRows.size() * kLatticeWidths.size() * kLatticeWidths.size(), 50.0);
+  MeasuredRanks one{.ranks = 1, .threads = 2}, two{.ranks = 2, .threads = 1};
+  one.types.push_back({.storage = DType::kF32,
+                       .gflops = {rates, rates, rates},
+                       .ranges = {{"bias, dropout, residual", {1e-6, 0.0, 2e-10, 1.0}}},
+                       .step_fixed = 3e-6});
+  two.types = one.types;
+  two.collectives[Collective::kAllReduce] = {4e-6, 5e9};
+  return {.name = "two, made up",
+          .sources = {"nobody: measured it"},
+          .cpus = 2,
+          .memory = 8.0 * (1 << 30),
+          .reserved = 1 << 20,
+          .ranks = {one, two}};
+}
+
+TEST(PlanHardware, IsReadBackAsBenchWroteIt) {
+  const ScratchFolder folder;
+  folder.write("here.yaml", to_yaml(measured_machine()));
+  const std::string file = (folder.path() / "here.yaml").string();
+  const Hardware hardware = load_hardware(file, DType::kF32);
+  EXPECT_EQ(hardware.name, "two, made up");
+  ASSERT_EQ(hardware.costs.size(), 2u);
+  EXPECT_EQ(hardware.costs_of(1).threads, 2);
+  EXPECT_EQ(hardware.costs_of(2).threads, 1);
+  EXPECT_EQ(hardware.costs_of(8).ranks, 2) << "the most that were measured";
+  EXPECT_EQ(hardware.crowding(2), 1.0);
+  EXPECT_EQ(hardware.crowding(8), 4.0) << "all on one host, on two CPUs";
+  const Costs& two = hardware.costs_of(2);
+  EXPECT_NEAR(two.seconds({"bias, dropout, residual", 0.0, 1e6}), 1e-6 + 2e-4, 1e-9);
+  const RangeWork product = {"fc2 gemm", 2e9, 0.0, MatmulSize{MatmulKind::kForward, 100, 1e4, 1e3}};
+  EXPECT_NEAR(two.seconds(product), 2e9 / 50e9, 1e-6);
+  EXPECT_NEAR(hardware.seconds(two, Collective::kAllReduce, 1e6, 2, 1), 4e-6 + 2e-4, 1e-9);
+  EXPECT_NEAR(two.step_fixed, 3e-6, 1e-12);
+  EXPECT_NEAR(hardware.peak_flops, 50e9, 1.0);
+  EXPECT_THROW(load_hardware(file, DType::kF16), ConfigError) << "a type that was not measured";
+}
+
+TEST(PlanMatmuls, AreInterpolatedAndStayAtTheEdge) {
+  // Twice the rows, four times the rate; the largest was not measured.
+  const std::vector<double> rates = {10, 10, 10, 10, 40, 40, 40, 0};
+  const MatmulRates matmuls({64, 128}, {64, 128}, {rates, rates, rates});
+  const auto gflops = [&](double rows, double out, double in) {
+    const MatmulSize size = {MatmulKind::kForward, rows, out, in};
+    return size.flops() / matmuls.seconds(size) / 1e9;
+  };
+  EXPECT_NEAR(gflops(64, 64, 128), 10.0, 1e-9);
+  EXPECT_NEAR(gflops(64 * std::sqrt(2.0), 64, 64), 20.0, 1e-9) << "half-way in logarithms";
+  EXPECT_NEAR(gflops(16, 64, 64), 10.0, 1e-9);
+  EXPECT_NEAR(gflops(4096, 4096, 4096), 10.0, 1e-9) << "as with half the longest side";
+  EXPECT_EQ(matmuls.seconds({MatmulKind::kForward, 0, 64, 64}), 0.0);
+  EXPECT_NEAR(matmuls.best(), 40e9, 1.0);
+}
+
+TEST(PlanFit, FindsWhatTimesWereMadeOf) {
+  std::vector<FitSample> samples;
+  for (const double work : {1.0, 5.0, 100.0}) {
+    for (const double bytes : {2.0, 30.0}) {
+      samples.push_back({{1.0, work, bytes}, 0.5 + 2.0 * work});
+    }
+  }
+  const auto [fixed, per_work, per_byte] = fit_costs(samples);
+  EXPECT_NEAR(fixed, 0.5, 1e-6);
+  EXPECT_NEAR(per_work, 2.0, 1e-6);
+  EXPECT_NEAR(per_byte, 0.0, 1e-9) << "never less than nothing";
 }
 
 class PlanProgram : public ::testing::Test {
@@ -286,9 +362,6 @@ host_link: {latency_us: 10, gb_per_s: 5}
 network: {latency_us: 50, gb_per_s: 1}
 step_us: 0
 uncertainty: 0.1
-ranges:
-  fp32:
-    norm: {us: 1, s_per_tflop: 0, s_per_tb: 100}
 )";
   ScratchFolder folder_;
 };
@@ -354,7 +427,7 @@ TEST_F(PlanProgram, RefusesWhatItCannotReadInWords) {
   folder_.write("typo.yaml", text_ + "lanes: 3\n");
   outcome = plan({"--hardware", "typo.yaml"});
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("typo.yaml:18:1: lanes = 3: no such key"));
+  EXPECT_THAT(outcome.err, HasSubstr("typo.yaml:15:1: lanes = 3: no such key"));
   outcome = plan({"--hardware", "hardware.yaml", "--set", "precision=bf16"});
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("bf16 is missing"));

@@ -2,12 +2,15 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "tools/bench/collectives.h"
 #include "tools/bench/gemm.h"
+#include "tools/bench/hardware.h"
 #include "tools/bench/step.h"
 #include "train/data/source.h"
+#include "train/plan/hardware.h"
 #include "train/state.h"
 
 namespace tandem {
@@ -210,6 +213,73 @@ class BenchJob : public Job {
   std::unique_ptr<DataSource> source_;
 };
 
+/// For `bench hardware`, which needs ranks and no model: one for each CPU, or those of the
+/// launcher.
+std::string default_config() {
+  const std::string dp =
+      launched_ranks() > 0 ? "" : fmt::format("parallel: {{dp: {}}}\n", allowed_cpus());
+  return dp + fmt::format("name: hardware\ndevice: cpu\ntrain: {{global_batch: {}}}\n",
+                          32 * std::max(launched_ranks(), allowed_cpus()));
+}
+
+class HardwareJob : public Job {
+ public:
+  HardwareJob(const CommandLine& line, const Config& config)
+      : file_(line.output.empty() ? measured_hardware_file() : std::filesystem::path(line.output)),
+        config_(config) {
+    if (file_.empty()) {
+      throw ConfigError("bench hardware: neither XDG_CACHE_HOME nor HOME is set: write -o FILE");
+    }
+  }
+
+  int run(Session& session) override {
+    const MeasuredHardware measured = measure_hardware(session, config_);
+    agree(*session.rank().control, [&] {
+      if (session.rank().layout.rank == 0) {
+        write(measured);
+      }
+    });
+    return 0;
+  }
+
+ private:
+  void write(const MeasuredHardware& measured) const {
+    std::error_code ignored;  // a folder that cannot be made cannot be written into
+    if (file_.has_parent_path()) {
+      std::filesystem::create_directories(file_.parent_path(), ignored);
+    }
+    std::ofstream out(file_);
+    out << to_yaml(measured);
+    if (!out.flush()) {
+      throw ConfigError("-o " + file_.string() + ": cannot be written");
+    }
+    fmt::print("bench hardware: {}\n", measured.name);
+    for (const std::string& source : measured.sources) {
+      fmt::print("  {}\n", source);
+    }
+    for (const MeasuredRanks& ranks : measured.ranks) {
+      for (const MeasuredType& type : ranks.types) {
+        double best = 0.0;
+        for (const std::vector<double>& rates : type.gflops) {
+          best = std::max(best, *std::max_element(rates.begin(), rates.end()));
+        }
+        fmt::print("  {} rank{} x {} thread{}  {}  {:.0f} GFLOP/s a rank at best\n", ranks.ranks,
+                   ranks.ranks == 1 ? "" : "s", ranks.threads, ranks.threads == 1 ? "" : "s",
+                   name_of(type.storage), best);
+      }
+      for (const auto& [op, link] : ranks.collectives) {
+        fmt::print("  {} ranks  {}  {:.0f} us + {:.2f} GB/s\n", ranks.ranks, name_of(op),
+                   link.latency * 1e6, link.bytes_per_s / 1e9);
+      }
+    }
+    fmt::print("wrote {}\n", file_.string());
+    std::fflush(stdout);
+  }
+
+  std::filesystem::path file_;
+  Config config_;
+};
+
 }  // namespace
 }  // namespace tandem
 
@@ -220,13 +290,22 @@ int main(int argc, char** argv) {
            {.name = "bench",
             .purpose = "Measures this machine: `step` times a training step and holds it "
                        "against the matmul roof of the same process; `gemm` measures the roofs "
-                       "alone; `collectives` the groups of the layout, by size.",
-            .examples = {"build/bench step --config configs/bench_ffn.yaml --set threads=1",
+                       "alone; `collectives` the groups of the layout, by size; `hardware` all "
+                       "that `plan` needs to know of this machine.",
+            .examples = {"build/bench hardware                (once, on an idle machine)",
                          "mpirun -np 4 build/bench collectives --config ffn_tp2_dp2"},
             .has_json = true,
-            .modes = {"step", "gemm", "collectives"}},
+            .modes = {"step", "gemm", "collectives", "hardware"},
+            .default_config = default_config(),
+            .has_output = true},
        .prepare = [](const CommandLine& line, const Config& config,
                      const Layout& layout) -> std::unique_ptr<Job> {
+         if (line.mode == "hardware") {
+           return std::make_unique<HardwareJob>(line, config);
+         }
+         if (line.config.empty()) {
+           throw ConfigError("bench " + line.mode + ": --config is required: name a YAML file");
+         }
          if (line.mode == "collectives") {
            return std::make_unique<CollectivesJob>(line, config);
          }

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "tools/plan/predict.h"
 #include "train/data/source.h"
+#include "train/plan/predict.h"
 #include "train/state.h"
 #include "train/traffic.h"
 

@@ -1,9 +1,9 @@
 #include <iostream>
 
 #include "tools/plan/against.h"
-#include "tools/plan/predict.h"
 #include "tools/plan/table.h"
 #include "train/launch.h"
+#include "train/plan/predict.h"
 #include "train/state.h"
 
 namespace tandem {

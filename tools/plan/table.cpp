@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Of the data sheet's peak; 0 where it is unknown.
+/// Of the data sheet's peak, or a measured CPU's fastest matmul; 0 where it is unknown.
 double utilization(const Prediction& p, const Hardware& hardware) {
   return hardware.peak_flops == 0.0 ? 0.0
                                     : p.flops_per_s() / (hardware.peak_flops * p.config.world());

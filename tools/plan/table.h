@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/plan/predict.h"
+#include "train/plan/predict.h"
 
 namespace tandem {
 

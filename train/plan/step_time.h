@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tools/plan/hardware.h"
 #include "train/config.h"
+#include "train/plan/hardware.h"
 
 namespace tandem {
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "core/arena.h"
-#include "tools/plan/hardware.h"
-#include "tools/plan/rows.h"
-#include "tools/plan/step_time.h"
 #include "train/config.h"
+#include "train/plan/hardware.h"
+#include "train/plan/rows.h"
+#include "train/plan/step_time.h"
 
 namespace tandem {
 

@@ -1,4 +1,4 @@
-#include "tools/plan/predict.h"
+#include "train/plan/predict.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "tools/plan/predict.h"
+#include "train/plan/predict.h"
 
 namespace tandem {
 

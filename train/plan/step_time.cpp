@@ -1,11 +1,11 @@
-#include "tools/plan/step_time.h"
+#include "train/plan/step_time.h"
 
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
-#include "tools/plan/timeline.h"
-#include "tools/plan/work.h"
+#include "train/plan/timeline.h"
+#include "train/plan/work.h"
 
 namespace tandem {
 
@@ -17,7 +17,8 @@ class Replay {
          const Hardware& hardware, const StepLoad& load)
       : config_(config),
         precision_(precision),
-        hardware_(hardware),
+        costs_(hardware.costs_of(layout.world())),
+        crowding_(hardware.crowding(layout.world())),
         load_(load),
         work_(config, layout, precision, load.rows),
         language_model_(config.model.kind == ModelKind::kMlpLm),
@@ -30,7 +31,7 @@ class Replay {
       const double bytes = static_cast<double>(traffic.bytes) / static_cast<double>(traffic.calls);
       const std::string label(key.label.view());
       const TimedCollective timed = {
-          axis, hardware.seconds(key.op, bytes, key.ranks, is_dp ? layout.tp : 1)};
+          axis, hardware.seconds(costs_, key.op, bytes, key.ranks, is_dp ? layout.tp : 1)};
       // A block's gradients and weights may be several buckets: "gradients layers.0 (1 of 2)".
       (is_dp ? buckets_[label.substr(0, label.find(" ("))] : collectives_[label])
           .emplace_back(timed);
@@ -38,9 +39,10 @@ class Replay {
   }
 
   StepTime run() {
+    const auto batches = static_cast<double>(config_.accumulation());
+    phase("fetch", [&] { time_.run(batches * seconds(work_.fetch())); });
     phase("token count", [&] { finish("token count"); });
     phase("optimizer", [&] { gather_weights(); });
-    const auto batches = static_cast<double>(config_.accumulation());
     if (batches > 1.0) {
       micro_batch(false);
       const Timeline before = time_;
@@ -60,7 +62,7 @@ class Replay {
                     .exposed_tp = time_.exposed(Axis::kTensor),
                     .exposed_dp = time_.exposed(Axis::kData),
                     .exposed_control = time_.exposed(Axis::kControl),
-                    .fixed = hardware_.step_fixed};
+                    .fixed = costs_.step_fixed};
     for (const char* name : kPhases) {
       result.phases.push_back({name, phases_[name]});
     }
@@ -68,9 +70,14 @@ class Replay {
   }
 
  private:
-  static constexpr std::array<const char*, 7> kPhases = {
-      "token count", "upload", "forward", "backward", "finish gradients", "loss and gradient norm",
-      "optimizer"};
+  static constexpr std::array<const char*, 8> kPhases = {"fetch",
+                                                         "token count",
+                                                         "upload",
+                                                         "forward",
+                                                         "backward",
+                                                         "finish gradients",
+                                                         "loss and gradient norm",
+                                                         "optimizer"};
 
   template <typename Body>
   void phase(const std::string& name, Body&& body) {
@@ -79,11 +86,7 @@ class Replay {
     phases_[name] += time_.now() - start;
   }
 
-  void run(const RangeWork& work) {
-    if (work.flops > 0.0 || work.bytes > 0.0) {
-      time_.run(hardware_.seconds(work));
-    }
-  }
+  void run(const RangeWork& work) { time_.run(seconds(work)); }
   TimedCollective find(const std::string& label) const {
     const auto found = collectives_.find(label);
     return found == collectives_.end() ? TimedCollective{} : found->second.front();
@@ -140,7 +143,7 @@ class Replay {
       run(work_.embed());
       finish("embed g.forward");
     }
-    const Costs costs(*this, block(0));
+    const BlockTimes costs(*this, block(0));
     need_weights("vectors");
     for (std::int64_t i = 0; i < config_.model.layers; ++i) {
       if (!weights_.empty()) {
@@ -176,7 +179,7 @@ class Replay {
       wait(Axis::kTensor, done);
       run(work_.norm_backward());
     }
-    const Costs costs(*this, block(0));
+    const BlockTimes costs(*this, block(0));
     for (std::int64_t i = config_.model.layers; i-- > 0;) {
       time_.run(costs.dropout_backward);
       const double gathered_gradient = time_.start(costs.g_backward);
@@ -204,25 +207,15 @@ class Replay {
     phase("finish gradients", [&] {
       wait(Axis::kData, time_.start({Axis::kData, 0.0}));
       finish("sequence-parallel gradients");
-      run({"finish gradients", 0.0, load_.owned_parameters * size_of(precision_.main)});
+      run(gradient_norm_work(precision_, load_.owned_parameters));
     });
     phase("loss and gradient norm", [&] { finish("loss and gradient norm"); });
-    phase("optimizer", [&] { run(update()); });
-  }
-
-  /// Reads gradients, reads and writes masters and moments, writes weights.
-  RangeWork update() const {
-    const double main = size_of(precision_.main);
-    const double moments = config_.optim.kind == OptimizerKind::kAdamW ? 2.0 : 1.0;
-    const double weights =
-        precision_.storage == precision_.main ? 0.0 : size_of(precision_.storage);
-    return {"optimizer", 0.0,
-            load_.owned_parameters * (main * (1.0 + 2.0 + 2.0 * moments) + weights)};
+    phase("optimizer", [&] { run(update_work(config_, precision_, load_.owned_parameters)); });
   }
 
   /// Of a block, which are all alike.
-  struct Costs {
-    Costs(const Replay& replay, const std::string& name)
+  struct BlockTimes {
+    BlockTimes(const Replay& replay, const std::string& name)
         : norm(replay.seconds(replay.work_.norm())),
           fc1(replay.seconds(replay.work_.fc1())),
           fc2(replay.seconds(replay.work_.fc2())),
@@ -243,12 +236,13 @@ class Replay {
     TimedCollective f_forward, g_forward, f_backward, g_backward;
   };
   double seconds(const RangeWork& work) const {
-    return work.flops > 0.0 || work.bytes > 0.0 ? hardware_.seconds(work) : 0.0;
+    return work.flops > 0.0 || work.bytes > 0.0 ? crowding_ * costs_.seconds(work) : 0.0;
   }
 
   const Config& config_;
   const Precision& precision_;
-  const Hardware& hardware_;
+  const Costs& costs_;
+  double crowding_;
   const StepLoad& load_;
   RankWork work_;
   bool language_model_;

@@ -1,4 +1,4 @@
-#include "tools/plan/rows.h"
+#include "train/plan/rows.h"
 
 #include <algorithm>
 #include <numeric>

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstddef>
 
-#include "tools/plan/hardware.h"
+#include "train/plan/hardware.h"
 
 namespace tandem {
 

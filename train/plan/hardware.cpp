@@ -1,6 +1,9 @@
-#include "tools/plan/hardware.h"
+#include "train/plan/hardware.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
 #include <filesystem>
@@ -11,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/yaml.h"
+#include "train/roof.h"
 
 namespace tandem {
 
@@ -56,11 +60,31 @@ class Section {
     read(key, [&](const yaml::Field& f) { value = yaml::read_string(f); });
     return value;
   }
+  std::vector<double> numbers(const std::string& key) {
+    std::vector<double> values;
+    read(key, [&](const yaml::Field& f) {
+      for (const yaml::Node& item : f.node.items) {
+        values.push_back(
+            yaml::read_number({f.where, f.key, item}, ">= 0", [](double x) { return x >= 0.0; }));
+      }
+    });
+    return values;
+  }
   Section section(const std::string& key) {
     const yaml::Node* node = nullptr;
     read(key, [&](const yaml::Field& f) { node = &f.node; });
     return {*source_, full(key), *node};
   }
+  std::vector<Section> sections(const std::string& key) {
+    std::vector<Section> items;
+    read(key, [&](const yaml::Field& f) {
+      for (const yaml::Node& item : f.node.items) {
+        items.emplace_back(*source_, full(key) + "[" + std::to_string(items.size()) + "]", item);
+      }
+    });
+    return items;
+  }
+  const std::string& name() const { return source_->name; }
   std::vector<std::string> keys() const {
     std::vector<std::string> names;
     for (const yaml::Entry& entry : node_->entries) {
@@ -96,10 +120,59 @@ Link read_link(Section section) {
 }
 
 RangeCost read_cost(Section section) {
-  const RangeCost cost = {section.number("us") * 1e-6, section.number("s_per_tflop") * 1e-12,
-                          section.number("s_per_tb") * 1e-12};
+  const RangeCost cost = {.fixed = section.number("us") * 1e-6,
+                          .per_byte = section.number("s_per_tb") * 1e-12,
+                          .matmul = section.number("matmul")};
   section.finish();
   return cost;
+}
+
+MatmulRates read_matmuls(Section& file, Section section) {
+  Section shapes = file.section("matmul_shapes");
+  std::array<std::vector<double>, kMatmulKinds> gflops = {section.numbers("forward"),
+                                                          section.numbers("input_gradient"),
+                                                          section.numbers("weight_gradient")};
+  section.finish();
+  std::vector<double> rows = shapes.numbers("rows"), widths = shapes.numbers("widths");
+  shapes.finish();
+  for (const std::vector<double>& rates : gflops) {
+    if (rates.empty() || rates.front() == 0.0 ||
+        rates.size() != rows.size() * widths.size() * widths.size()) {
+      throw ConfigError(fmt::format(
+          "{}: a list of gflops has {} numbers, and matmul_shapes asks for {} that begin above 0",
+          file.name(), rates.size(), rows.size() * widths.size() * widths.size()));
+    }
+  }
+  return {std::move(rows), std::move(widths), std::move(gflops)};
+}
+
+/// One entry of `measured`: what so many ranks of a host cost, for `storage`.
+Costs read_costs(Section& file, Section section, DType storage) {
+  Costs costs;
+  costs.ranks = static_cast<int>(section.number("ranks"));
+  costs.threads = static_cast<int>(section.number("threads"));
+  Section collectives = section.section("collectives");
+  for (const Collective op :
+       {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter}) {
+    if (const std::string name(name_of(op)); collectives.has(name)) {
+      costs.collectives[op] = read_link(collectives.section(name));
+    }
+  }
+  collectives.finish();
+  Section types = section.section("types");
+  for (const std::string& type : types.keys()) {
+    types.leave(type);
+  }
+  Section type = types.section(std::string(name_of(storage)));
+  costs.step_fixed = type.number("step_us") * 1e-6;
+  costs.matmuls = read_matmuls(file, type.section("gflops"));
+  Section ranges = type.section("ranges");
+  for (const std::string& range : ranges.keys()) {
+    costs.ranges.emplace(range, read_cost(ranges.section(range)));
+  }
+  type.finish();
+  section.finish();
+  return costs;
 }
 
 /// The number of a map from types for `storage`.
@@ -111,6 +184,15 @@ double of_type(Section section, DType storage) {
 }
 
 fs::path find_file(const std::string& name) {
+  if (name.empty()) {
+    const fs::path measured = measured_hardware_file();
+    if (!fs::is_regular_file(measured)) {
+      throw ConfigError(
+          "this machine was not measured yet: run build/bench hardware once (a minute), or name "
+          "another with --hardware h100");
+    }
+    return measured;
+  }
   if (fs::is_regular_file(name)) {
     return name;
   }
@@ -138,18 +220,25 @@ fs::path find_file(const std::string& name) {
 
 }  // namespace
 
-double Hardware::seconds(const RangeWork& work) const {
-  const auto found = ranges.find(work.range);
-  return (found == ranges.end() ? any : found->second).seconds(work);
+const Costs& Hardware::costs_of(int world) const {
+  const int here = ranks_on_host(world);
+  const auto above = std::find_if(costs.begin(), costs.end(),
+                                  [here](const Costs& each) { return each.ranks > here; });
+  return above == costs.begin() ? costs.front() : *(above - 1);
 }
 
-double Hardware::seconds(Collective op, double bytes, int ranks, int stride) const {
+double Hardware::crowding(int world) const {
+  return gpu ? 1.0 : std::max(1.0, static_cast<double>(ranks_on_host(world)) / ranks_per_host);
+}
+
+double Hardware::seconds(const Costs& here, Collective op, double bytes, int ranks,
+                         int stride) const {
   if (ranks == 1) {
     return 0.0;
   }
   // Ranks of a host follow one another. A group that leaves its host is as slow as the network.
-  const bool inside = ranks * stride <= ranks_per_host;
-  const Link& link = inside ? host_link : network;
+  const bool inside = !network || ranks * stride <= ranks_per_host;
+  const Link& link = inside ? here.link_of(op) : *network;
   const double phases = op == Collective::kAllReduce ? 2.0 : 1.0;
   const double sent = sent_bytes(op, bytes, ranks) / link.bytes_per_s;
   if (!gpu) {
@@ -160,6 +249,11 @@ double Hardware::seconds(Collective op, double bytes, int ranks, int stride) con
   const double tree =
       phases * (std::ceil(std::log2(ranks)) * link.latency + bytes / link.bytes_per_s);
   return std::min(ring, tree);
+}
+
+fs::path measured_hardware_file() {
+  const fs::path folder = cache_folder();
+  return folder.empty() ? fs::path() : folder / "hardware.yaml";
 }
 
 Hardware load_hardware(const std::string& name, DType storage) {
@@ -183,26 +277,29 @@ Hardware load_hardware(const std::string& name, DType storage) {
   hardware.ranks_per_host = std::max(1, static_cast<int>(top.number("ranks_per_host")));
   hardware.memory = top.number("memory_gib") * kGiB;
   hardware.reserved = top.number("reserved_gib") * kGiB;
-  hardware.peak_flops = of_type(top.section("peak_tflops"), storage) * 1e12;
-  const double matmul = of_type(top.section("matmul_tflops"), storage) * 1e12;
-  hardware.any = {.fixed = top.number("range_us") * 1e-6,
-                  .per_flop = 1.0 / matmul,
-                  .per_byte = 1.0 / (top.number("memory_gb_per_s") * 1e9)};
-  hardware.host_link = read_link(top.section("host_link"));
-  hardware.network = read_link(top.section("network"));
-  hardware.step_fixed = top.number("step_us") * 1e-6;
   hardware.uncertainty = top.number("uncertainty");
-  if (top.has("ranges")) {
-    Section types = top.section("ranges");
-    for (const std::string& type : types.keys()) {
-      Section costs = types.section(type);
-      for (const std::string& range : costs.keys()) {
-        const RangeCost cost = read_cost(costs.section(range));
-        if (type == name_of(storage)) {
-          hardware.ranges.emplace(range, cost);
-        }
-      }
+  if (top.has("network")) {
+    hardware.network = read_link(top.section("network"));
+  }
+  if (top.has("measured")) {
+    for (const Section& section : top.sections("measured")) {
+      hardware.costs.push_back(read_costs(top, section, storage));
+      hardware.peak_flops = std::max(hardware.peak_flops, hardware.costs.back().matmuls.best());
     }
+    if (hardware.costs.empty()) {
+      throw ConfigError(source.name + ": measured is empty");
+    }
+    top.leave("matmul_shapes");
+  } else {
+    hardware.peak_flops = of_type(top.section("peak_tflops"), storage) * 1e12;
+    const double matmul = of_type(top.section("matmul_tflops"), storage) * 1e12;
+    Costs costs;
+    costs.any = {.fixed = top.number("range_us") * 1e-6,
+                 .per_flop = 1.0 / matmul,
+                 .per_byte = 1.0 / (top.number("memory_gb_per_s") * 1e9)};
+    costs.link = read_link(top.section("host_link"));
+    costs.step_fixed = top.number("step_us") * 1e-6;
+    hardware.costs.push_back(costs);
   }
   top.finish();
   return hardware;

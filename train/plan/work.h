@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "core/dtype.h"
 #include "parallel/layout.h"
 #include "train/config.h"
+#include "train/plan/matmul_rates.h"
 
 namespace tandem {
 
@@ -17,6 +19,8 @@ struct RangeWork {
   std::string_view range;
   double flops = 0.0;  ///< of matmuls
   double bytes = 0.0;  ///< read and written, each tensor once
+  std::optional<MatmulSize> matmul = {};
+  double beside_bytes = 0.0;  ///< of `bytes`, those that the matmul itself does not move
 };
 
 /// Sizes of a rank's part of a micro-batch.
@@ -37,6 +41,7 @@ class RankWork {
   RangeWork fc1_wgrad() const;
   RangeWork norm_backward() const;
   // The ends: of a language model, or the loss of a bare stack.
+  RangeWork fetch() const;  ///< the share of one micro-batch, on the host
   RangeWork upload() const;
   RangeWork embed() const;
   RangeWork embed_backward() const;
@@ -47,10 +52,16 @@ class RankWork {
   RangeWork squared_error() const;
 
  private:
-  RangeWork gemm(std::string_view range, double m, double n, double k, double more_bytes) const;
+  RangeWork forward(std::string_view range, double out, double in, double more_bytes) const;
+  RangeWork dgrad(std::string_view range, double out, double in, double more_bytes) const;
+  RangeWork wgrad(std::string_view range, double out, double in, double more_bytes) const;
 
   double rows_, shard_, hidden_, ffn_, fc1_out_, vocab_, context_, storage_, main_;
   bool dropout_, language_model_;
 };
+
+// Once a step, of the parameters (elements) that a rank owns.
+RangeWork gradient_norm_work(const Precision& precision, double parameters);
+RangeWork update_work(const Config& config, const Precision& precision, double parameters);
 
 }  // namespace tandem

@@ -1,0 +1,242 @@
+#include "tools/bench/hardware.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <utility>
+
+#include "tools/bench/fit.h"
+#include "tools/bench/sample_steps.h"
+#include "train/data/source.h"
+#include "train/state.h"
+
+namespace tandem {
+
+namespace {
+
+/// Nobody waits for a rank in vain here: some wait while others measure.
+constexpr double kPatience = 3600.0;
+/// Host memory of a rank beside the arena: code, libraries, kernels, the buffers of MPI.
+constexpr double kReserved = 128.0 * 1024.0 * 1024.0;
+
+using Settings = std::vector<std::string>;
+
+/// Models that together have every range, at sizes that fill caches differently.
+const std::vector<Settings>& models() {
+  static const std::vector<Settings> all = {
+      {"model.kind=ffn", "model.hidden=256", "model.ffn=1024", "data.seq_len=512"},
+      {"model.kind=ffn", "model.hidden=512", "model.ffn=1024", "data.seq_len=1024"},
+      {"model.kind=ffn", "model.hidden=128", "model.ffn=512", "data.seq_len=2048",
+       "model.dropout=0.1"},
+      {"model.kind=ffn", "model.hidden=768", "model.ffn=2048", "data.seq_len=128"},
+      {"model.vocab_size=256", "model.context=16", "model.hidden=256", "model.ffn=1024",
+       "data.seq_len=512", "data.documents=packed"},
+      {"model.vocab_size=1024", "model.context=8", "model.hidden=512", "model.ffn=1024",
+       "data.seq_len=256", "data.documents=packed", "model.dropout=0.1"},
+      {"model.vocab_size=256", "model.context=4", "model.hidden=128", "model.ffn=512",
+       "data.seq_len=1024", "data.documents=packed"},
+      {"model.vocab_size=2048", "model.context=4", "model.hidden=384", "model.ffn=768",
+       "data.seq_len=1024", "data.documents=packed"}};
+  return all;
+}
+
+/// Splits that together have every collective of a step, for a world of `ranks`.
+std::vector<Settings> splits(int ranks) {
+  const std::string all = std::to_string(ranks);
+  return {{"parallel.tp=" + all},
+          {"parallel.tp=" + all, "parallel.sequence_parallel=true"},
+          {"parallel.dp=" + all},
+          {"parallel.dp=" + all, "parallel.zero=1"}};
+}
+
+std::string_view key_of(DType storage) {
+  return storage == DType::kF32 ? "fp32" : storage == DType::kBF16 ? "bf16" : "fp16";
+}
+
+Config sample_config(DType storage, int ranks, const std::vector<Settings>& settings) {
+  constexpr const char* kBase = R"(model: {layers: 2}
+data: {format: synthetic}
+train: {steps: 6, micro_batch: 1, eval_every: 0}
+optim: {lr: 1.0e-4, schedule: {kind: constant, warmup_steps: 0, decay_steps: 0}}
+)";
+  Settings overrides = {fmt::format("precision={}", key_of(storage)),
+                        fmt::format("train.global_batch={}", 2 * ranks)};
+  for (const Settings& some : settings) {
+    overrides.insert(overrides.end(), some.begin(), some.end());
+  }
+  Config config = parse_config(kBase, {.file = "bench hardware", .overrides = overrides});
+  // About as long whatever the size.
+  constexpr double kFlops = 1e10;
+  const double flops = 24.0 * static_cast<double>(config.model.hidden) *
+                       static_cast<double>(config.model.ffn) *
+                       static_cast<double>(config.data.seq_len * config.train.global_batch);
+  config.train.steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(kFlops / flops), 5, 20);
+  return config;
+}
+
+/// Ranks [0, `ranks`) of the session, on a device of `threads` threads, with groups of their own;
+/// the other ranks make groups too, since that is collective, and wait.
+class Crowd {
+ public:
+  Crowd(Session& session, Communicator& everyone, int ranks, int threads)
+      : session_(session),
+        everyone_(everyone),
+        ranks_(ranks),
+        device_(make_cpu_device(threads)),
+        compute_(device_->make_stream("compute")),
+        profiler_(false) {
+    context_ = session.rank();
+    context_.threads = threads;
+    context_.device = device_.get();
+    context_.compute = compute_.get();
+    context_.profiler = &profiler_;
+    alone_ = group("alone", {session.world().rank()});
+    together_ = group("together", first_ranks());
+  }
+
+  MeasuredRanks measure(const std::vector<DType>& types) {
+    MeasuredRanks result{.ranks = ranks_, .threads = context_.threads};
+    if (is_member()) {
+      for (const DType storage : types) {
+        result.types.push_back(measure(storage));
+      }
+      if (ranks_ > 1) {
+        result.collectives = measure_collectives();
+      }
+    }
+    everyone_.barrier({.label = "bench hardware"}).wait_host();
+    return result;
+  }
+
+ private:
+  bool is_member() const { return session_.world().rank() < ranks_; }
+  /// Who is no member is alone in a group of the same name.
+  std::vector<int> first_ranks() const {
+    std::vector<int> members;
+    for (int r = 0; r < ranks_; ++r) {
+      members.push_back(r);
+    }
+    return is_member() ? members : std::vector{session_.world().rank()};
+  }
+  std::unique_ptr<Communicator> group(const char* name, const std::vector<int>& ranks) {
+    return session_.world().make_group(name, ranks, *device_, nullptr, &profiler_);
+  }
+  void line_up() { together_->barrier({.label = "bench hardware"}).wait_host(); }
+
+  MeasuredType measure(DType storage) {
+    MeasuredType result{.storage = storage};
+    context_.layout = {1, 1, 0};
+    context_.tensor_parallel = context_.data_parallel = context_.control = alone_.get();
+    context_.precision = {storage, DType::kF32, DType::kF32};
+    result.gflops = measure_lattice(*device_, context_.precision, [this] { line_up(); });
+    const MatmulRates matmuls({kLatticeRows.begin(), kLatticeRows.end()},
+                              {kLatticeWidths.begin(), kLatticeWidths.end()}, result.gflops);
+    std::map<std::string, std::vector<FitSample>> samples;
+    std::vector<double> rests;
+    for (const Settings& model : models()) {
+      line_up();
+      const StepSamples steps =
+          sample_steps(context_, sample_config(storage, 1, {model, {"parallel.dp=1"}}));
+      for (const auto& [work, seconds] : steps.ranges) {
+        const bool is_matmul = work.matmul.has_value();
+        samples[std::string(work.range)].push_back(
+            {{1.0, is_matmul ? matmuls.seconds(*work.matmul) : 0.0,
+              is_matmul ? work.beside_bytes : work.bytes},
+             seconds});
+      }
+      rests.push_back(steps.rest);
+    }
+    for (const auto& [range, of_range] : samples) {
+      const auto [fixed, matmul, per_byte] = fit_costs(of_range);
+      result.ranges[range] = {.fixed = fixed, .per_byte = per_byte, .matmul = matmul};
+    }
+    std::sort(rests.begin(), rests.end());
+    result.step_fixed = rests[rests.size() / 2];
+    return result;
+  }
+
+  std::map<Collective, Link> measure_collectives() {
+    std::map<Collective, std::vector<FitSample>> samples;
+    context_.precision = {DType::kF32, DType::kF32, DType::kF32};
+    for (const Settings& model : {models()[0], models()[2], models()[5]}) {
+      for (const Settings& split : splits(ranks_)) {
+        const Config config = sample_config(DType::kF32, ranks_, {model, split});
+        context_.layout = {config.parallel.tp, config.parallel.dp, session_.world().rank()};
+        context_.tensor_parallel = config.parallel.tp > 1 ? together_.get() : alone_.get();
+        context_.data_parallel = config.parallel.dp > 1 ? together_.get() : alone_.get();
+        context_.control = together_.get();
+        line_up();
+        for (const CollectiveSample& sample : sample_steps(context_, config).collectives) {
+          samples[sample.op].push_back(
+              {{1.0, 0.0, sent_bytes(sample.op, sample.bytes, sample.ranks)}, sample.seconds});
+        }
+      }
+    }
+    std::map<Collective, Link> links;
+    for (const auto& [op, of_op] : samples) {
+      const auto [latency, unused, per_byte] = fit_costs(of_op);
+      links[op] = {latency, 1.0 / std::max(per_byte, 1e-15)};
+    }
+    return links;
+  }
+
+  Session& session_;
+  Communicator& everyone_;
+  int ranks_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> compute_;
+  Profiler profiler_;
+  std::unique_ptr<Communicator> alone_, together_;
+  RankContext context_;
+};
+
+}  // namespace
+
+MeasuredHardware measure_hardware(Session& session, const Config& config) {
+  RankContext& rank = session.rank();
+  const int world = rank.layout.world();
+  agree(*rank.control, [&] {
+    if (session.placement().device != DeviceKind::kCpu) {
+      throw ConfigError(
+          "bench hardware measures CPUs: write --set device=cpu, or describe GPUs in a file as "
+          "configs/hardware/h100.yaml does");
+    }
+    if (session.hosts().ranks_here != world) {
+      throw ConfigError("bench hardware measures one host: start its ranks on one");
+    }
+  });
+  const auto start = std::chrono::steady_clock::now();
+  session.world().set_timeout(kPatience);
+  const std::unique_ptr<Device> host = make_reference_device(1);
+  const auto everyone =
+      session.world().make_group("bench", rank.layout.world_group(), *host, nullptr, nullptr);
+  const int cpus = allowed_cpus();
+  std::vector<DType> types = {DType::kF32, DType::kBF16};
+  if (const DType own = precision_of(config).storage;
+      std::find(types.begin(), types.end(), own) == types.end()) {
+    types.push_back(own);
+  }
+
+  MeasuredHardware result{
+      .cpus = cpus, .memory = static_cast<double>(available_memory()), .reserved = kReserved};
+  const bool threads = session.world().kind() == "local";
+  if (threads && world > 1) {  // processes that wait would not let one have all CPUs
+    result.ranks.push_back(Crowd(session, *everyone, 1, cpus).measure(types));
+  }
+  result.ranks.push_back(Crowd(session, *everyone, world, rank.threads).measure(types));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  result.name = fmt::format("{} CPU{}, ranks as {}", cpus, cpus == 1 ? "" : "s",
+                            threads ? "threads" : "processes (MPI)");
+  result.sources = {
+      fmt::format("measured on {:%Y-%m-%d} by `bench hardware` in {:.0f} s",
+                  fmt::gmtime(std::time(nullptr)), seconds.count()),
+      rank.device->describe(),
+      "matmuls: medians of 3 calls of every shape; ranges and collectives: fitted to medians of "
+      "steps of small models"};
+  return result;
+}
+
+}  // namespace tandem

@@ -1,0 +1,49 @@
+// `bench hardware`: what matmuls, ranges and collectives of a training step cost on this machine,
+// in a file that the planner reads (train/plan/hardware.h).
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tools/bench/lattice.h"
+#include "train/launch.h"
+#include "train/plan/costs.h"
+
+namespace tandem {
+
+/// Of one storage type.
+struct MeasuredType {
+  DType storage = DType::kF32;
+  LatticeRates gflops;
+  std::map<std::string, RangeCost> ranges;
+  double step_fixed = 0.0;  ///< seconds
+};
+
+/// What ranks cost that work side by side.
+struct MeasuredRanks {
+  int ranks = 1;
+  int threads = 1;  ///< of each
+  std::map<Collective, Link> collectives;
+  std::vector<MeasuredType> types;
+};
+
+struct MeasuredHardware {
+  std::string name;
+  std::vector<std::string> sources;
+  int cpus = 1;
+  double memory = 0.0;    ///< bytes
+  double reserved = 0.0;  ///< bytes of a rank beside its arena
+  std::vector<MeasuredRanks> ranks;
+};
+
+/// Measures one rank on all CPUs (where ranks are threads of one process) and all ranks of the
+/// session at once, in fp32, bf16 and the config's type. Collective over the session; the same on
+/// every rank but for what rank 0 measured. Throws ConfigError where ranks are on several hosts or
+/// on GPUs.
+MeasuredHardware measure_hardware(Session& session, const Config& config);
+
+/// The file's text, which load_hardware reads.
+std::string to_yaml(const MeasuredHardware& hardware);
+
+}  // namespace tandem

@@ -1,0 +1,132 @@
+#include "tools/bench/lattice.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/arena.h"
+
+namespace tandem {
+
+namespace {
+
+constexpr int kRounds = 3;
+/// Of multiplications; larger matmuls are as fast as those whose longest side is half as long.
+constexpr double kMost = 1 << 27;
+
+struct Buffers {
+  Buffers(Arena& arena, const Precision& precision)
+      : x(allocate(arena, "x", precision.storage, kTokens)),
+        y(allocate(arena, "y", precision.storage, kTokens)),
+        w(allocate(arena, "w", precision.storage, kWeights)),
+        d_w(allocate(arena, "dw", precision.main, kWeights)) {}
+
+  Tensor x, y, w, d_w;
+
+ private:
+  static constexpr double kTokens = kMost / kLatticeWidths.front();
+  static constexpr double kWeights = kMost / kLatticeRows.front();
+  static Tensor allocate(Arena& arena, const char* name, DType dtype, double count) {
+    return arena.allocate(MemoryCategory::kWorkspace, name, dtype,
+                          {static_cast<std::int64_t>(count)});
+  }
+};
+
+class Lattice {
+ public:
+  Lattice(Device& device, const Precision& precision)
+      : device_(device),
+        stream_(device.make_stream("lattice")),
+        counted_buffers_(counted_, precision),
+        arena_(device, counted_),
+        buffers_(arena_, precision) {
+    for (const Tensor& tensor : {buffers_.x, buffers_.y, buffers_.w}) {
+      visit_floating(tensor.dtype, [&](auto type) {
+        auto* values = tensor.as<decltype(type)>();
+        for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+          const auto digits = static_cast<float>(i * 2654435761 % 2048);
+          values[i] = static_cast<decltype(type)>(digits / 1024.0f - 1.0f);
+        }
+      });
+    }
+  }
+
+  LatticeRates measure(const std::function<void()>& together) {
+    constexpr std::size_t kPoints =
+        kLatticeRows.size() * kLatticeWidths.size() * kLatticeWidths.size();
+    std::array<std::vector<std::array<double, kRounds>>, kMatmulKinds> seconds;
+    seconds.fill(std::vector<std::array<double, kRounds>>(kPoints));
+    LatticeRates rates;
+    rates.fill(std::vector<double>(kPoints, 0.0));
+    for (int round = -1; round < kRounds; ++round) {  // the first one makes the kernels
+      together();
+      std::size_t point = 0;
+      for (const double rows : kLatticeRows) {
+        for (const double out : kLatticeWidths) {
+          for (const double in : kLatticeWidths) {
+            for (std::size_t kind = 0; kind < kMatmulKinds && rows * out * in <= kMost; ++kind) {
+              const MatmulSize size = {static_cast<MatmulKind>(kind), rows, out, in};
+              const double taken = run(size);
+              if (round >= 0) {
+                seconds[kind][point][static_cast<std::size_t>(round)] = taken;
+                rates[kind][point] = size.flops();
+              }
+            }
+            ++point;
+          }
+        }
+      }
+    }
+    for (std::size_t kind = 0; kind < kMatmulKinds; ++kind) {
+      for (std::size_t point = 0; point < kPoints; ++point) {
+        auto& times = seconds[kind][point];
+        std::sort(times.begin(), times.end());
+        rates[kind][point] /= rates[kind][point] > 0.0 ? times[kRounds / 2] * 1e9 : 1.0;
+      }
+    }
+    return rates;
+  }
+
+ private:
+  double run(const MatmulSize& size) {
+    const auto matrix = [](const Tensor& memory, double rows, double columns) {
+      const Shape shape = {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)};
+      return memory.first(shape.numel()).reshape(shape);
+    };
+    const Tensor x = matrix(buffers_.x, size.rows, size.in);
+    const Tensor y = matrix(buffers_.y, size.rows, size.out);
+    const Tensor w = matrix(buffers_.w, size.out, size.in);
+    const Tensor d_w = matrix(buffers_.d_w, size.out, size.in);
+    Gemm gemm;
+    switch (size.kind) {
+      case MatmulKind::kForward:
+        gemm = {.a = x, .b = w, .c = y, .transpose_b = true};
+        break;
+      case MatmulKind::kInputGradient:
+        gemm = {.a = y, .b = w, .c = x};
+        break;
+      case MatmulKind::kWeightGradient:
+        gemm = {.a = y, .b = x, .c = d_w, .transpose_a = true, .write = Write::kAccumulate};
+        break;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    device_.gemm(*stream_, gemm);
+    stream_->synchronize();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  Device& device_;
+  std::unique_ptr<Stream> stream_;
+  Arena counted_;
+  Buffers counted_buffers_;
+  Arena arena_;
+  Buffers buffers_;
+};
+
+}  // namespace
+
+LatticeRates measure_lattice(Device& device, const Precision& precision,
+                             const std::function<void()>& together) {
+  return Lattice(device, precision).measure(together);
+}
+
+}  // namespace tandem

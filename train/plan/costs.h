@@ -1,0 +1,43 @@
+// What the ranges and collectives of a step cost on a machine, to ranks that work side by side on
+// one host.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "parallel/ledger.h"
+#include "train/plan/matmul_rates.h"
+#include "train/plan/work.h"
+
+namespace tandem {
+
+/// Seconds of a range. Of a machine that is known by rates: fixed + flops * per_flop + bytes *
+/// per_byte; where matmuls were measured: fixed + matmul * their seconds + beside_bytes * per_byte.
+struct RangeCost {
+  double fixed = 0.0;
+  double per_flop = 0.0;
+  double per_byte = 0.0;
+  double matmul = 1.0;
+};
+
+/// The alpha-beta model: a message of b bytes takes latency + b / bytes_per_s.
+struct Link {
+  double latency = 0.0;      ///< seconds
+  double bytes_per_s = 1.0;  ///< that one rank can send
+};
+
+struct Costs {
+  int ranks = 1;    ///< of a host, that these were found with
+  int threads = 1;  ///< of each
+  MatmulRates matmuls;
+  RangeCost any;  ///< of ranges that are not named in `ranges`
+  std::map<std::string, RangeCost, std::less<>> ranges;
+  Link link;                               ///< between ranks of a host
+  std::map<Collective, Link> collectives;  ///< in its place, where they were measured
+  double step_fixed = 0.0;                 ///< seconds per step beside ranges and collectives
+
+  double seconds(const RangeWork& work) const;
+  const Link& link_of(Collective op) const;
+};
+
+}  // namespace tandem
