@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""plan_accuracy.py BUILD HARDWARE [FILE.json]: predicted beside measured step times on this machine.
+"""plan_accuracy.py BUILD HARDWARE [MODEL...]: predicted beside measured step times on this machine.
 
 Trains layouts, sizes and precisions that `bench hardware` does not calibrate with, twice each and
 apart in time, and asks `plan --against` about each run. Noise is the difference of the two runs of
-a layout. Takes about three minutes; run it on an idle machine.
+a layout. Takes about a minute for each MODEL (default: all); run it on an idle machine.
 """
 import json
 import os
@@ -74,12 +74,13 @@ def summary(title, rows):
 
 def main():
     build, hardware = sys.argv[1], os.path.abspath(sys.argv[2])
+    models = sys.argv[3:] or list(MODELS)
     cpus = len(os.sched_getaffinity(0))
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         with open(folder + "/base.yaml", "w", encoding="utf-8") as file:
             file.write(BASE)
-        cases = [(m, p, l) for m in MODELS for p in PRECISIONS for l in LAYOUTS]
+        cases = [(m, p, l) for m in models for p in PRECISIONS for l in LAYOUTS]
         for again in range(2):
             for i, (model, precision, layout) in enumerate(cases):
                 trained(build, folder, f"r{i}_{again}",
@@ -104,9 +105,6 @@ def main():
     if crowded:
         summary("more ranks than CPUs", crowded)
     print("traffic: calls and bytes differ in", sum(r["traffic_differs"] for r in rows), "runs")
-    if len(sys.argv) > 3:
-        with open(sys.argv[3], "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
 
 
 main()
