@@ -57,7 +57,7 @@ std::string to_yaml(const MeasuredHardware& hardware) {
     text += fmt::format("  - {}\n", yaml::string_text(source));
   }
   text += fmt::format(
-      "ranks_per_host: {}\nmemory_gib: {:.4g}\nreserved_gib: {:.3g}\nuncertainty: 0.1\n",
+      "ranks_per_host: {}\nmemory_gib: {:.4g}\nreserved_gib: {:.3g}\nuncertainty: 0.25\n",
       hardware.cpus, hardware.memory / kGiB, hardware.reserved / kGiB);
   text += fmt::format("matmul_shapes:\n  rows: {}\n  widths: {}\nmeasured:\n", list(kLatticeRows),
                       list(kLatticeWidths));
