@@ -167,7 +167,7 @@ TEST_F(Tokens, MistakesAreRefusedInWords) {
   EXPECT_THAT(error(2, {"a.txt", "--format", "nmpy"}),
               AllOf(HasSubstr("--format"), HasSubstr("nmpy"), HasSubstr("npy")));
   EXPECT_THAT(error(2, {"a.txt", "--format", "synthetic"}), HasSubstr("in no file"));
-  EXPECT_THAT(error(2, {"a.txt", "-o", "./a.txt"}), HasSubstr("is the file that is read"));
+  EXPECT_THAT(error(2, {"a.txt", "-o", "./a.txt"}), HasSubstr("is there already"));
   EXPECT_THAT(error(3, {"none.txt"}), HasSubstr("'none.txt' cannot be opened"));
   EXPECT_THAT(error(3, {"empty.txt"}), HasSubstr("'empty.txt' is empty"));
   EXPECT_THAT(error(3, {"a.txt", "--format", "npy"}), HasSubstr("is no .npy file"));
@@ -176,6 +176,21 @@ TEST_F(Tokens, MistakesAreRefusedInWords) {
   folder_.write("evaluation.bin", llmc(20240522, 1, 1, "12"));
   EXPECT_THAT(error(3, {"evaluation.bin"}), HasSubstr("evaluation file"));
   EXPECT_EQ(folder_.read("a.txt"), "some text\n");
+}
+
+// The name that suggests itself for a Megatron-LM prefix is that of its tokens.
+TEST_F(Tokens, NeverWritesOverWhatItReads) {
+  const std::string pair = bytes_of<std::uint16_t>({1, 2, 3, 4, 5, 6});
+  const std::string shard = llmc(20240520, 1, 2, bytes_of<std::uint16_t>({5, 50256}));
+  folder_.write("corpus.idx", megatron_index());
+  folder_.write("corpus.bin", pair);
+  folder_.write("part_1.bin", shard);
+  EXPECT_THAT(error(2, {"corpus", "-o", "corpus.bin"}), HasSubstr("is there already"));
+  EXPECT_THAT(error(2, {"corpus", "-o", "corpus.idx"}), HasSubstr("is there already"));
+  EXPECT_THAT(error(2, {"part_*.bin", "-o", "part_1.bin"}), HasSubstr("is there already"));
+  EXPECT_EQ(folder_.read("corpus.idx"), megatron_index());
+  EXPECT_EQ(folder_.read("corpus.bin"), pair);
+  EXPECT_EQ(folder_.read("part_1.bin"), shard);
 }
 
 TEST_F(Tokens, HelpTeachesWithExamples) {

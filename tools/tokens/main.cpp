@@ -40,7 +40,7 @@ bool parse(int argc, const char* const* argv, Line& line) {
                  "tell it")
       ->type_name("FORMAT");
   app.add_option("-o,--output", line.output,
-                 "write the tokens there, 16 bits each where all ids fit, else 32")
+                 "write the tokens to this new file, 16 bits each where all ids fit, else 32")
       ->type_name("SHARD");
   shape_help(app, {"build/tokens 'data/fineweb_train_*.bin'",
                    "build/tokens data/kjv.txt --output data/kjv.bin"});
@@ -112,8 +112,10 @@ void run(const Line& line) {
   config.data.format = line.format.empty() ? guess_format(line.path) : format_named(line.format);
   config.data.path = line.path;
   std::error_code ignored;
-  if (!line.output.empty() && std::filesystem::equivalent(line.path, line.output, ignored)) {
-    throw ConfigError("--output " + line.output + ": is the file that is read");
+  if (!line.output.empty() && std::filesystem::exists(line.output, ignored)) {
+    // It may be one of the files that are read: of a glob, or of a Megatron-LM pair.
+    throw ConfigError("--output " + line.output +
+                      ": is there already. Remove it, or name another file");
   }
   const std::unique_ptr<TokenStore> store = open_tokens(config);
   const Findings found = find_out(*store, config.data.format);

@@ -64,7 +64,12 @@ void write_shard(const TokenStore& store, std::int32_t most, const fs::path& pat
   errno = 0;
   std::ofstream out(beside, std::ios::binary);
   if (out) {
-    write_all(store, shard_kind(most), out);
+    try {
+      write_all(store, shard_kind(most), out);
+    } catch (...) {  // the source can no longer be read
+      fs::remove(beside, ignored);
+      throw;
+    }
   }
   if (!out) {
     problem.assign(errno, std::generic_category());
