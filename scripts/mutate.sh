@@ -33,7 +33,8 @@ import argparse, glob, json, os, random, re, subprocess, sys, time
 TESTS = ["parallel_layout_test", "parallel_parameter_test", "parallel_cuda_module_test", "optim_test",
          "layers_test", "network_test",
          "parallel_local_test", "parallel_local_failure_test", "parallel_mpi_test",
-         "parallel_mpi_failure_test", "mpi_layout_test", "allocation_test", "verify_test",
+         "parallel_mpi_failure_test", "parallel_diagnosis_test", "parallel_side_channel_test",
+         "parallel_nccl_arguments_test", "parallel_nccl_test", "mpi_layout_test", "allocation_test", "verify_test",
          "trainer_test"]
 RANKS = {"parallel_mpi_test": 3, "mpi_layout_test": 4}
 # Started by ctest, which knows the arguments of its cases.
