@@ -216,9 +216,8 @@ void RunDirectory::write_events(std::int64_t step, std::initializer_list<Scalar>
 }
 
 void RunDirectory::warn_once(const std::string& file) {
-  if (!warned_) {
-    warned_ = true;
-    log_.warn(fmt::format("{}: cannot be written ({}); training goes on without metrics",
+  if (warned_.insert(file).second) {
+    log_.warn(fmt::format("{}: cannot be written ({}); the run goes on without it",
                           (path_ / file).string(), std::strerror(errno)));
   }
 }

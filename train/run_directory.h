@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "core/arena.h"
@@ -65,7 +66,7 @@ class RunDirectory {
   Logger log_;
   std::ofstream metrics_;
   std::optional<EventFile> events_;
-  bool warned_ = false;
+  std::set<std::string> warned_;  ///< of these files
 };
 
 }  // namespace tandem

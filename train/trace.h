@@ -12,8 +12,8 @@
 namespace tandem {
 
 /// Collective over rank.control: rank 0 writes the events of all ranks to `file` on one clock. That
-/// of ranks on other hosts is set by a barrier, so they may be off by its time. Throws ConfigError
-/// on rank 0 if it cannot be written.
+/// of ranks on other hosts is set by a barrier, so they may be off by its time. Rank 0 warns if
+/// it cannot be written: the run is over and has its results.
 void write_trace(const RankContext& rank, const HostMap& hosts, const TraceRecorder& recorder,
                  const std::filesystem::path& file);
 

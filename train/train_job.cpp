@@ -209,6 +209,13 @@ class Run {
 
   /// What the run was, beside its metrics: traffic.json, and trace.json if it was asked for.
   void leave_records(const Trainer& trainer) {
+    if (directory_) {
+      directory_->write(*rank_.ledger, *rank_.profiler,
+                        {.layout = rank_.layout,
+                         .first_step = trainer.steps() - trained_steps_ + 1,
+                         .last_step = trainer.steps(),
+                         .rows = trained_rows_});
+    }
     if (trace_) {
       if (trace_->full()) {
         rank_.log->warn(fmt::format(
@@ -217,13 +224,6 @@ class Run {
             TraceRecorder::kMostEvents));
       }
       write_trace(rank_, session_.hosts(), *trace_, run_path(config_) / "trace.json");
-    }
-    if (directory_) {
-      directory_->write(*rank_.ledger, *rank_.profiler,
-                        {.layout = rank_.layout,
-                         .first_step = trainer.steps() - trained_steps_ + 1,
-                         .last_step = trainer.steps(),
-                         .rows = trained_rows_});
     }
   }
 
