@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "optim/loss_scaler.h"
 
@@ -13,7 +14,7 @@ struct Progress {
   std::int64_t consumed_samples = 0;
   std::int64_t skipped_steps = 0;
   std::int64_t non_finite_in_a_row = 0;
-  LossScale loss_scale;  ///< 1 where the storage type needs none
+  std::optional<LossScale> loss_scale;  ///< none where the storage type needs none
 
   bool operator==(const Progress&) const = default;
 };

@@ -48,7 +48,7 @@ Trainer::Trainer(RankContext& rank, const Config& config, TrainState& state, Dat
       source_(&source),
       reducer_(rank, state.store),
       weights_(rank, state.store),
-      loss_scale_(rank.precision.storage == DType::kF16 ? kFirstLossScale : LossScale{}) {
+      loss_scale_(scales_loss() ? kFirstLossScale : LossScale{}) {
   state.store.initialize(*rank.device, *rank.compute, config.seed, rank.threads);
 }
 
@@ -57,9 +57,17 @@ void Trainer::restore(const Progress& progress) {
   consumed_samples_ = progress.consumed_samples;
   skipped_steps_ = progress.skipped_steps;
   non_finite_in_a_row_ = progress.non_finite_in_a_row;
-  if (rank_->precision.storage == DType::kF16 && progress.loss_scale != LossScale{}) {
-    loss_scale_ = progress.loss_scale;  // a run of another precision has none to go on with
+  if (scales_loss() && progress.loss_scale) {
+    loss_scale_ = *progress.loss_scale;  // a run of another precision has none to go on with
   }
+}
+
+Progress Trainer::progress() const {
+  Progress progress{step_, consumed_samples_, skipped_steps_, non_finite_in_a_row_, {}};
+  if (scales_loss()) {
+    progress.loss_scale = loss_scale_;
+  }
+  return progress;
 }
 
 StepResult Trainer::step(int signal) {
@@ -115,7 +123,7 @@ StepResult Trainer::run_step(int signal) {
     result = skip_non_finite(result);
   } else {
     non_finite_in_a_row_ = 0;
-    if (rank_->precision.storage == DType::kF16) {
+    if (scales_loss()) {
       loss_scale_ = after_clean_step(loss_scale_);
     }
     const ProfileRange update_range(rank_->profiler, "optimizer");

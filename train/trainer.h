@@ -62,9 +62,7 @@ class Trainer {
   EvaluationResult evaluate(const std::function<int()>& signal = [] { return 0; });
 
   std::int64_t steps() const { return step_; }
-  Progress progress() const {
-    return {step_, consumed_samples_, skipped_steps_, non_finite_in_a_row_, loss_scale_};
-  }
+  Progress progress() const;
   /// What is queued on the compute stream from now on may read every weight: under ZeRO the last
   /// step's are still on their way when it returns.
   void finish_weights() { weights_.wait_all(); }
@@ -94,6 +92,7 @@ class Trainer {
   EvaluationResult run_evaluation(const std::function<int()>& signal);
   StepResult skip(StepResult result, StepOutcome outcome);
   StepResult skip_non_finite(StepResult result);
+  bool scales_loss() const { return rank_->precision.storage == DType::kF16; }
 
   RankContext* rank_;
   const Config* config_;

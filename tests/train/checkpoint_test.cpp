@@ -170,7 +170,7 @@ void save(const fs::path& run, int tp, int dp, std::int64_t step, std::int64_t k
     saver.save({.step = step,
                 .consumed_samples = 8 * step,
                 .skipped_steps = 1,
-                .loss_scale = {4096.0, 17}});
+                .loss_scale = LossScale{4096.0, 17}});
     // What comes later is not in it.
     for (const Parameter& parameter : model.store().parameters()) {
       for (const ParameterShard& shard : parameter.shards) {
@@ -211,7 +211,8 @@ TEST(Checkpoint, IsTheSameUnderEveryLayout) {
           const auto checkpoint = newest_whole(folder.path(), skipped);
           ASSERT_NE(checkpoint, nullptr);
           EXPECT_THAT(skipped, testing::IsEmpty());
-          EXPECT_EQ(checkpoint->manifest().progress, (Progress{7, 56, 1, 0, {4096.0, 17}}));
+          EXPECT_EQ(checkpoint->manifest().progress,
+                    (Progress{7, 56, 1, 0, LossScale{4096.0, 17}}));
           checkpoint->load(model.context, model.store());
           model.expect_filled();
         });

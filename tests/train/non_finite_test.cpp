@@ -179,5 +179,16 @@ TEST(LossScaling, AtItsFloorAStepThatOverflowsCounts) {
   EXPECT_EQ(t.steps[18].non_finite_in_a_row, 3);
 }
 
+// A scale of 1 is a scale: only a run of another precision leaves none.
+TEST(LossScaling, AtItsFloorItStaysAcrossAResume) {
+  Config config = poisoned_config();
+  config.precision = PrecisionChoice::kFp16;
+  TrainingOptions options = poisoned(1, {});
+  options.resumed = Progress{.loss_scale = LossScale{1.0, 0}};
+  EXPECT_EQ(train(config, options).steps[0].loss_scale, 1.0);
+  options.resumed = Progress{};
+  EXPECT_EQ(train(config, options).steps[0].loss_scale, 65536.0);
+}
+
 }  // namespace
 }  // namespace tandem::test

@@ -208,6 +208,9 @@ static void train_as_rank(World& world, const Config& config, const TrainingOpti
   if (options.prepare) {
     options.prepare(rank, state);
   }
+  if (options.resumed) {
+    trainer.restore(*options.resumed);
+  }
   if (options.observe) {
     gather(rank, state, What::kWeights, gathering, training.initial);
   }

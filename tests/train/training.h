@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct TrainingOptions {
   DeviceFactory make_device = one_thread_cpu;
   SourceFactory make_source;  ///< default: what the config names
   Prepare prepare;
+  std::optional<Progress> resumed;  ///< what the trainer goes on from
   /// Called on every rank after each step; ranks wait for each other behind it.
   std::function<void(const StepResult&)> after_step;
   /// Called on one rank after the other, after each step.

@@ -81,17 +81,16 @@ class Reader {
     return value.get<std::string>();
   }
 
-  /// Of checkpoints that were written before there was one: 1.
-  LossScale loss_scale(const nlohmann::json& json) const {
+  std::optional<LossScale> loss_scale(const nlohmann::json& json) const {
     if (!json.contains("loss_scale")) {
-      return {};
+      return std::nullopt;
     }
     const nlohmann::json& value = field(json, "loss_scale");
     const double scale = value.is_number() ? value.get<double>() : 0.0;
     if (!(scale >= 1.0) || !std::isfinite(scale)) {
       refuse(fmt::format("'loss_scale' is {}, not a number of 1 or more", value.dump()));
     }
-    return {scale, count(json, "clean_steps", 0)};
+    return LossScale{scale, count(json, "clean_steps", 0)};
   }
 
   Piece piece(const nlohmann::json& json) const {
@@ -114,7 +113,8 @@ class Reader {
     std::vector<std::int64_t> sizes;
     std::int64_t elements = 1;
     for (const auto& size : shape) {
-      if (!size.is_number_unsigned() || size.get<std::uint64_t>() > INT64_MAX ||
+      // Nor is any size 0, beside which the others' product would be anything.
+      if (!size.is_number_unsigned() || size == 0 || size.get<std::uint64_t>() > INT64_MAX ||
           __builtin_mul_overflow(elements, size.get<std::int64_t>(), &elements)) {
         refuse(fmt::format("'shape' is {}, which no tensor has", shape.dump()));
       }
@@ -182,12 +182,14 @@ std::string to_json(const Manifest& manifest) {
                                  {"consumed_samples", manifest.progress.consumed_samples},
                                  {"skipped_steps", manifest.progress.skipped_steps},
                                  {"non_finite_in_a_row", manifest.progress.non_finite_in_a_row},
-                                 {"loss_scale", manifest.progress.loss_scale.value},
-                                 {"clean_steps", manifest.progress.loss_scale.clean_steps},
                                  {"layout", {{"tp", manifest.tp}, {"dp", manifest.dp}}},
                                  {"moments", manifest.moments},
                                  {"config", manifest.config},
                                  {"pieces", nlohmann::ordered_json::array()}};
+  if (const auto& scale = manifest.progress.loss_scale) {
+    json["loss_scale"] = scale->value;
+    json["clean_steps"] = scale->clean_steps;
+  }
   for (const Piece& piece : manifest.pieces) {
     json["pieces"].push_back(to_json(piece));
   }
