@@ -213,6 +213,7 @@ class Matmul::Library {
     auto found = plans_.find(call.description);
     if (found == plans_.end()) {
       Plan plan = make_plan(call.description);
+      point(plan, call.operands);  // before anything is asked about the operation
       const auto [tuned, first] = tuned_.try_emplace(tuning_class(call.description));
       if (first || !adopt(tuned->second, plan)) {
         tune(stream, call, plan);
@@ -292,7 +293,6 @@ class Matmul::Library {
   }
 
   void tune(CudaStream& stream, const MatmulCall& call, Plan& plan) {
-    point(plan, call.operands);
     const auto results = candidates(call.description, plan);
     if (results.empty()) {
       return;
