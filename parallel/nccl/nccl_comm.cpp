@@ -111,7 +111,7 @@ void NcclComm::check() {
     fail(asked, "ncclCommGetAsyncError");
   }
   if (state != ncclSuccess && state != ncclInProgress) {
-    fail(state, "a collective");
+    throw PeerLost("NCCL says: " + words(state, comm_));  // of whatever kind: the job is over
   }
 }
 

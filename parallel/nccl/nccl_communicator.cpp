@@ -140,7 +140,14 @@ NcclCommunicator::~NcclCommunicator() {
 
 void NcclCommunicator::look() {
   if (comm_ != nullptr) {
-    comm_->check();
+    try {
+      comm_->check();
+    } catch (const PeerLost& error) {
+      const LedgerEntry* call = pending_.oldest();
+      throw PeerLost((call == nullptr ? std::string("no collective under way")
+                                      : call->to_string() + " in group " + to_string(ranks())) +
+                     ": " + error.what());
+    }
   }
   const auto finished = [this](Ledger::LineNumber line, const StreamMark& started,
                                const StreamMark& done) {

@@ -26,6 +26,8 @@ class Pending {
   }
   bool empty() const { return calls_.empty(); }
   void clear() { calls_.clear(); }
+  /// nullptr for none.
+  const LedgerEntry* oldest() const { return calls_.empty() ? nullptr : &calls_.front().call; }
 
   struct Stalled {
     LedgerEntry call;

@@ -114,24 +114,27 @@ TEST(NcclFailure, AStalledCollectiveIsToldInTheLedgersWordsAndAborted) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
 }
 
-TEST(NcclFailure, AnErrorOfNcclIsToldInItsWords) {
-  std::atomic<int> waiting{0};
-  const auto texts = run_nccl(2, 60, [&](World& world, Device& device) {
-    Rank rank(world, device);
-    if (world.rank() == 1) {
-      while (waiting == 0) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+TEST(NcclFailure, AnErrorOfNcclIsToldInItsWordsAndTheLedgers) {
+  for (const ncclResult_t kind : {ncclRemoteError, ncclInternalError, ncclUnhandledCudaError}) {
+    std::atomic<int> waiting{0};
+    const auto texts = run_nccl(2, 60, [&](World& world, Device& device) {
+      Rank rank(world, device);
+      if (world.rank() == 1) {
+        while (waiting == 0) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        throw DataError("rank 1 has a bad file");
       }
-      throw DataError("rank 1 has a bad file");
-    }
-    const Work work = rank.sum();
-    testing::report_error(0, ncclRemoteError);
-    waiting = 1;
-    work.wait_host();
-  });
-  testing::report_error(0, ncclSuccess);
-  EXPECT_THAT(texts[0],
-              AllOf(HasSubstr("remote process exited"), HasSubstr("the last words of NCCL")));
+      const Work work = rank.sum();
+      testing::report_error(0, kind);
+      waiting = 1;
+      EXPECT_THROW(work.wait_host(), PeerLost);
+      work.wait_host();
+    });
+    testing::report_error(0, ncclSuccess);
+    EXPECT_THAT(texts[0], AllOf(HasSubstr("the last words of NCCL"), HasSubstr("all_reduce fp32"),
+                                HasSubstr("in group {0, 1}")));
+  }
 }
 
 TEST(NcclFailure, APeerThatGaveUpWakesThoseWhoWaitForIt) {
