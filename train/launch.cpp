@@ -220,17 +220,20 @@ class Rank {
     Ledger ledger;
     const std::unique_ptr<Communicator> control =
         world_.make_group("control", everyone, *host, &ledger, nullptr);
+    CommandLine line;
     Config config;
     std::unique_ptr<Job> job;
     agree(*control, [&] {
-      const CommandLine line = parse_command_line(program_.description, argc_, argv_);
+      line = parse_command_line(program_.description, argc_, argv_);
       config = read_config(program_.description, line, launched_);
       check_world(config, launched_, command_text(argc_, argv_));
       check_device(config);
-      job = program_.prepare(line, config, {config.parallel.tp, config.parallel.dp, world_.rank()});
     });
     agree_on_config(*control, config);
-    world_.set_timeout(config.parallel.timeout_s);
+    world_.set_timeout(config.parallel.timeout_s);  // data may take long to open
+    agree(*control, [&] {
+      job = program_.prepare(line, config, {config.parallel.tp, config.parallel.dp, world_.rank()});
+    });
     Session session(world_, config, *control, ledger, Logger(world_.rank()));
     return job->run(session);
   }
