@@ -43,6 +43,15 @@ double number(const json& object, const char* key) {
   return found != object.end() && found->is_number() ? found->get<double>() : kNaN;
 }
 
+/// 0 for what is no whole number.
+std::int64_t whole(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_unsigned() &&
+                 found->get<std::uint64_t>() <= INT64_MAX
+             ? found->get<std::int64_t>()
+             : 0;
+}
+
 std::string text(const json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
@@ -179,16 +188,16 @@ void read_traffic(RunData& run, const fs::path& file) {
     return;
   }
   const auto lines = totals.find("labels");
-  const double first = number(totals, "first_step"), last = number(totals, "last_step");
-  if (lines == totals.end() || !lines->is_array() || !(last >= first)) {
+  run.traffic.first_step = whole(totals, "first_step");
+  run.traffic.last_step = whole(totals, "last_step");
+  if (lines == totals.end() || !lines->is_array() || run.traffic.first_step == 0 ||
+      run.traffic.last_step < run.traffic.first_step) {
+    run.traffic = {};
     run.notes.push_back(fmt::format("{} cannot be read.", file.filename().string()));
     return;
   }
-  run.traffic.first_step = static_cast<std::int64_t>(first);
-  run.traffic.last_step = static_cast<std::int64_t>(last);
-  const double micro_batches = number(totals, "micro_batches"), rows = number(totals, "rows");
-  run.traffic.micro_batches = micro_batches > 0 ? static_cast<std::int64_t>(micro_batches) : 0;
-  run.traffic.rows = rows > 0 ? static_cast<std::int64_t>(rows) : 0;
+  run.traffic.micro_batches = whole(totals, "micro_batches");
+  run.traffic.rows = whole(totals, "rows");
   if (const auto phases = totals.find("phases"); phases != totals.end() && phases->is_array()) {
     for (const json& phase : *phases) {
       if (phase.is_object()) {
@@ -204,7 +213,7 @@ void read_traffic(RunData& run, const fs::path& file) {
                                    .op = text(line, "op"),
                                    .dtype = text(line, "dtype"),
                                    .label = text(line, "label"),
-                                   .ranks = static_cast<std::int64_t>(number(line, "ranks")),
+                                   .ranks = whole(line, "ranks"),
                                    .calls = number(line, "calls"),
                                    .bytes = number(line, "bytes"),
                                    .sent_bytes = number(line, "sent_bytes"),
