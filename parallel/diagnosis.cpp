@@ -41,6 +41,8 @@ class Judge {
   std::optional<Finding> mismatch() const;
   std::optional<Finding> circle() const;
   std::optional<Finding> ended() const;
+  /// A rank without a heartbeat where others have ended: they wait for its farewell.
+  std::optional<Finding> vanished() const;
   std::optional<Finding> late(Finding::Kind kind) const;
   std::string death(int rank) const;
 
@@ -262,6 +264,21 @@ std::optional<Finding> Judge::ended() const {
   return std::nullopt;
 }
 
+std::optional<Finding> Judge::vanished() const {
+  const bool any_ended = std::any_of(
+      views_.begin(), views_.end(), [](const RankView& of) { return of.known && of.status.ended; });
+  for (int rank = 0; any_ended && rank < size(); ++rank) {
+    const RankView& of = view(rank);
+    if (of.known && !of.died && !of.status.ended && of.silent_s > limits_.timeout_s) {
+      return Finding{Finding::Kind::kStall,
+                     {rank},
+                     true,
+                     of_step(views_) + absence(rank, "has not ended", "as others have")};
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Finding> Judge::late(Finding::Kind kind) const {
   const auto too_long = [&](int rank, const CallRecord& record) {
     const double seconds = since(rank, record.entered);
@@ -345,6 +362,9 @@ std::optional<Finding> diagnose(std::span<const RankView> views, const Limits& l
     return finding;
   }
   if (auto finding = judge.late(Finding::Kind::kStall)) {
+    return finding;
+  }
+  if (auto finding = judge.vanished()) {
     return finding;
   }
   return judge.late(Finding::Kind::kSlow);

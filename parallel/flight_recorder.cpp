@@ -120,6 +120,11 @@ RankStatus decode(std::span<const char> bytes) {
     if (record.group < 0 || static_cast<std::size_t>(record.group) >= status.groups.size()) {
       throw std::out_of_range("a rank's status names a group that it has not");
     }
+    const Announcement& call = record.call;
+    if (!call.entry.group.is_valid() || !call.entry.label.is_valid() || call.shape.rank() < 0 ||
+        call.shape.rank() > kMaxRank) {
+      throw std::out_of_range("a rank's status holds a call that is none");
+    }
   }
   return status;
 }

@@ -34,6 +34,8 @@ class Label {
   Label() = default;
   explicit Label(std::string_view text);
   std::string_view view() const { return {text_.data(), length_}; }
+  /// False for bytes that came from elsewhere and are no label.
+  bool is_valid() const { return length_ <= text_.size(); }
   bool operator==(const Label&) const = default;
 
  private:

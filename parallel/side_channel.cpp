@@ -108,9 +108,14 @@ void SideChannel::Impl::received(const SideLinkPtr& link, Frame frame, const std
       from.answered = true;
       look_at_conclusion();
       break;
-    case Frame::kAlarm:
-      alarm(decode_alarm(body));
+    case Frame::kAlarm: {
+      const Alarm told = decode_alarm(body);
+      ensure(std::all_of(told.sides.begin(), told.sides.end(),
+                         [this](int side) { return side >= 0 && side < size_; }),
+             "an alarm names a rank that is none");
+      alarm(told);
       break;
+    }
     case Frame::kOver:
       ensure(!body.empty(), "a report is cut short");
       learn({body.substr(1), body[0] != 0});
@@ -204,7 +209,9 @@ void SideChannel::Impl::watch_hub() {
   const CallRecord* call = own.under_way();
   const bool stalled = call != nullptr && own.now - call->entered > timeout_s_;
   const bool unheard = pending_ && Clock::now() - pending_since_ > kAlarmHeard;
-  if ((silent && (stalled || pending_)) || unheard) {
+  // All calls are made, and the hub's farewell does not come.
+  const bool forsaken = own.ended && seconds_since(peer(hub_).heard) > timeout_s_;
+  if ((silent && (stalled || pending_)) || unheard || forsaken) {
     hub_lost();
   }
 }

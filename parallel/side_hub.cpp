@@ -26,7 +26,7 @@ std::vector<RankView> SideChannel::Impl::views() {
       views.push_back({.status = of.status,
                        .known = of.known,
                        .died = of.died,
-                       .silent_s = seconds_since(of.heard)});
+                       .silent_s = of.left ? 0.0 : seconds_since(of.heard)});
     }
   }
   return views;

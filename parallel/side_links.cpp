@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -15,6 +16,7 @@ using asio::ip::tcp;
 namespace {
 
 constexpr std::uint32_t kLongestFrame = 4u << 20;
+constexpr auto kAcceptAgain = std::chrono::milliseconds(200);
 
 struct Hello {
   std::uint64_t key = 0;
@@ -30,7 +32,7 @@ bool says_gone(const asio::error_code& error) {
 }  // namespace
 
 SideLinks::SideLinks(asio::io_context& io, SideLinkEvents& events)
-    : io_(io), events_(events), acceptor_(io, tcp::endpoint(tcp::v4(), 0)) {
+    : io_(io), events_(events), acceptor_(io, tcp::endpoint(tcp::v4(), 0)), accept_timer_(io) {
   std::random_device random;
   own_key_ = random() | std::uint64_t{random()} << 32;
 }
@@ -68,7 +70,16 @@ void SideLinks::open(int rank, std::span<const SideChannel::Address> all) {
 void SideLinks::accept() {
   auto link = std::make_shared<SideLink>(io_);
   acceptor_.async_accept(link->socket_, [this, link](const asio::error_code& error) {
-    if (error || closed_) {
+    if (error == asio::error::operation_aborted || closed_) {
+      return;
+    }
+    if (error) {  // no file descriptor is left, for now
+      accept_timer_.expires_after(kAcceptAgain);
+      accept_timer_.async_wait([this](const asio::error_code& ended) {
+        if (!ended && !closed_) {
+          accept();
+        }
+      });
       return;
     }
     link->ready_ = true;
@@ -198,6 +209,7 @@ void SideLinks::close() {
   closed_ = true;
   asio::error_code ignored;
   acceptor_.close(ignored);
+  accept_timer_.cancel();
 }
 
 }  // namespace tandem

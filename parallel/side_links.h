@@ -75,7 +75,7 @@ class SideLinks {
   SideLinkPtr connect(int rank);
   /// A link that is nullptr, broken or not yet connected sends nothing.
   void send(const SideLinkPtr& link, Frame frame, const std::string& body);
-  /// Nobody may connect any more, and nothing new is read.
+  /// Nobody may connect any more.
   void close();
 
  private:
@@ -90,6 +90,7 @@ class SideLinks {
   asio::io_context& io_;
   SideLinkEvents& events_;
   asio::ip::tcp::acceptor acceptor_;
+  asio::steady_timer accept_timer_;
   std::uint64_t own_key_;
   int rank_ = 0;
   std::vector<SideChannel::Address> addresses_;

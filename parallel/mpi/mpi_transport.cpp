@@ -67,7 +67,6 @@ MpiTransport::MpiTransport(const WorldOptions& options) {
   }
   check(MPI_Comm_rank(data_, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(data_, &size_), "MPI_Comm_size");
-  crowded_ = static_cast<unsigned>(size_) > std::thread::hardware_concurrency();
   recorder_ = std::make_unique<FlightRecorder>(rank_);
   channel_ = std::make_unique<SideChannel>(*recorder_, rank_, size_, options);
   if (size_ > 1) {
@@ -76,6 +75,9 @@ MpiTransport::MpiTransport(const WorldOptions& options) {
     std::vector<Address> all(static_cast<std::size_t>(size_));
     check(MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, data_),
           "MPI_Allgather");
+    const auto here = std::count_if(all.begin(), all.end(),
+                                    [&](const Address& other) { return other.host == own.host; });
+    crowded_ = here > static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());
     channel_->open(all);
   }
 }

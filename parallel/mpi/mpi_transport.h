@@ -66,7 +66,7 @@ class MpiTransport {
   MPI_Comm farewells_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;
-  bool crowded_ = false;  ///< more ranks than processors
+  bool crowded_ = false;  ///< more ranks on this host than processors
   std::unique_ptr<FlightRecorder> recorder_;
   std::unique_ptr<SideChannel> channel_;
 };

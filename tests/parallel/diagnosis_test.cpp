@@ -168,6 +168,31 @@ TEST(Diagnosis, FindsAWaitForARankThatHasEnded) {
   EXPECT_THAT(finding->report, HasSubstr("rank 3 ended without tp#1 all_reduce fp32 [2, 4] `b`"));
 }
 
+// Nobody is inside a collective any more, so no call is late.
+TEST(Diagnosis, FindsARankWhoseFarewellDoesNotCome) {
+  Job job = two_by_two();
+  job.call(3, "tp", "a");
+  auto silent = [&](double seconds) {
+    auto views = job.views();
+    views[3].silent_s = seconds;
+    return views;
+  };
+  EXPECT_FALSE(diagnose(silent(31.0), kLimits)) << "all are busy for themselves";
+  for (int rank = 0; rank < 3; ++rank) {
+    job.recorder(rank).end();
+  }
+  EXPECT_FALSE(diagnose(silent(29.0), kLimits));
+  const auto finding = diagnose(silent(31.0), kLimits);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->kind, Finding::Kind::kStall);
+  EXPECT_THAT(finding->ranks, ElementsAre(3));
+  EXPECT_TRUE(finding->silent);
+  EXPECT_THAT(finding->report, AllOf(HasSubstr("rank 3 has not ended as others have"),
+                                     HasSubstr("no heartbeat for 31.0 s: stopped")));
+  job.recorder(3).end();
+  EXPECT_FALSE(diagnose(silent(31.0), kLimits)) << "it has, and leaves";
+}
+
 TEST(Diagnosis, SaysOfADeathWhoWaits) {
   Job job = two_by_two();
   job.call(3, "tp", "a");
@@ -218,6 +243,25 @@ TEST(FlightRecorder, ItsStatusSurvivesTheJourney) {
   for (std::size_t cut = 0; cut < bytes.size(); cut += 7) {
     EXPECT_THROW(decode(std::span(bytes).first(cut)), std::out_of_range) << cut;
   }
+}
+
+TEST(FlightRecorder, AStatusOfOtherBytesIsRefusedOrHarmless) {
+  Job job = two_by_two();
+  job.call(0, "tp", "a call");
+  const std::string whole = encode(job.recorder(0).status());
+  int refused = 0;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    std::string bytes = whole;
+    bytes[i] = '\xff';
+    try {
+      std::vector<RankView> views(4);
+      views[0] = {.status = decode(bytes), .known = true};
+      static_cast<void>(last_collectives(views, std::vector<int>{0}));
+    } catch (const std::out_of_range&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 10);
 }
 
 TEST(Digest, DiffersInEachThingThatRanksMustAgreeOn) {
