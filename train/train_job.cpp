@@ -11,6 +11,7 @@
 #include "train/checkpoint/save.h"
 #include "train/console.h"
 #include "train/memory.h"
+#include "train/plan/line.h"
 #include "train/run_directory.h"
 #include "train/run_speed.h"
 #include "train/startup_table.h"
@@ -104,7 +105,12 @@ class Run {
 
   int dry_run() {
     agree_on_memory();
-    console_.table(table());
+    if (rank_.layout.rank == 0) {
+      Table with_plan = table();
+      with_plan.rows.emplace_back(
+          "plan", plan_line(config_, rank_.device->kind(), rank_.precision.storage));
+      console_.table(with_plan);
+    }
     console_.line("dry run: nothing was trained");
     return 0;
   }
@@ -181,7 +187,7 @@ class Run {
     }
     RunWarnings warnings(session_, config_, console_, directory_ ? &*directory_ : nullptr,
                          trainer.steps());
-    const int signal = steps(trainer, state, saver, warnings);
+    const int signal = told_at_once([&] { return steps(trainer, state, saver, warnings); });
     trainer.finish_weights();
     if (signal != 0 && saver.last_step() != trainer.steps()) {
       saver.save(trainer.progress());
@@ -205,6 +211,24 @@ class Run {
     const std::size_t copy = config_.checkpoint.every > 0 ? checkpoint_copy_bytes_ : 0;
     agree(*rank_.control,
           [&] { session_.check_memory(config_, *measured_, source_.buffer_bytes() + copy); });
+  }
+
+  /// A rank that fails by itself says so before its saver waits for the checkpoint that it is
+  /// writing: its peers wait for it, and give up after a time.
+  template <typename Steps>
+  int told_at_once(Steps&& steps) {
+    const auto tell = [&](const Error& error) {
+      session_.world().abandon(error.what(), error.code());
+    };
+    try {
+      return steps();
+    } catch (const DataError& error) {
+      tell(error);
+      throw;
+    } catch (const InternalError& error) {
+      tell(error);
+      throw;
+    }
   }
 
   /// What the run was, beside its metrics: traffic.json, and trace.json if it was asked for.

@@ -249,7 +249,7 @@ TEST(FlightRecorder, AStatusOfOtherBytesIsRefusedOrHarmless) {
   Job job = two_by_two();
   job.call(0, "tp", "a call");
   const std::string whole = encode(job.recorder(0).status());
-  int refused = 0;
+  int refused = 0, no_call = 0;
   for (std::size_t i = 0; i < whole.size(); ++i) {
     std::string bytes = whole;
     bytes[i] = '\xff';
@@ -257,11 +257,13 @@ TEST(FlightRecorder, AStatusOfOtherBytesIsRefusedOrHarmless) {
       std::vector<RankView> views(4);
       views[0] = {.status = decode(bytes), .known = true};
       static_cast<void>(last_collectives(views, std::vector<int>{0}));
-    } catch (const std::out_of_range&) {
+    } catch (const std::out_of_range& error) {
       ++refused;
+      no_call += std::string(error.what()).ends_with("holds a call that is none") ? 1 : 0;
     }
   }
   EXPECT_GT(refused, 10);
+  EXPECT_EQ(no_call, 6) << "the lengths of two labels, and four bytes of a shape's rank";
 }
 
 TEST(Digest, DiffersInEachThingThatRanksMustAgreeOn) {

@@ -200,6 +200,9 @@ TEST(Buckets, TheirSizeChangesNoBit) {
     if (zero == 0) {
       EXPECT_EQ(parts.weights, whole.weights);
     }
+    // Nobody but the layers waits for the weights, of which one is in several buckets.
+    const Training alone = train(config, {.steps = 2, .observe = false});
+    EXPECT_EQ(alone.steps[1].loss, parts.steps[1].loss);
   }
 }
 

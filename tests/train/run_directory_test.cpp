@@ -232,6 +232,27 @@ TEST_F(SmallRun, TracesTheStepsThatAreAskedForOnATrackPerRankAndGroup) {
   }
 }
 
+// The weights that the last step gathers are waited for by a step that is not traced, or never.
+TEST_F(SmallRun, DrawsNoArrowWithoutBothItsEnds) {
+  start_small(
+      {"--set", "profile.trace=true", "--set", "profile.steps=[2, 3]", "--set", "parallel.zero=1"});
+  std::set<std::string> from, to;
+  std::size_t gathers = 0;
+  const json trace = json::parse(folder_.read("runs/small/trace.json"));
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] == "s") {
+      from.insert(event["id"]);
+    } else if (event["ph"] == "f") {
+      to.insert(event["id"]);
+    }
+    gathers +=
+        event["ph"] == "X" && event["tid"] > 0 && event["name"] == "weights layers.0 all_gather";
+  }
+  EXPECT_EQ(gathers, 8u) << "4 ranks, 2 steps";
+  EXPECT_FALSE(from.empty());
+  EXPECT_EQ(from, to);
+}
+
 TEST_F(SmallRun, WritesLossAndNormWithNineDigits) {
   start_small();
   std::size_t longest = 0;
@@ -296,6 +317,22 @@ TEST_F(SmallRun, LeavesNothingAfterADryRun) {
   const Outcome outcome = start_small({"--dry-run"});
   EXPECT_THAT(outcome.out, HasSubstr("layout  tp 2 x dp 2 = 4 ranks"));
   EXPECT_THAT(outcome.out, HasSubstr("memory  "));
+  EXPECT_FALSE(folder_.has("runs"));
+}
+
+TEST_F(SmallRun, PredictsItsLayoutInADryRun) {
+  std::filesystem::create_directories(folder_.path() / "cache" / "tandem");
+  std::vector<std::string> command = train({"--config", "small.yaml", "--dry-run"});
+  command.insert(command.begin(),
+                 {"/usr/bin/env", "XDG_CACHE_HOME=" + (folder_.path() / "cache").string()});
+  EXPECT_THAT(
+      start(command).out,
+      HasSubstr("plan    no prediction: this machine was not measured yet: run build/bench"));
+  std::filesystem::copy_file(TANDEM_SOURCE_DIR "/configs/hardware/epyc_2cpu.yaml",
+                             folder_.path() / "cache" / "tandem" / "hardware.yaml");
+  EXPECT_THAT(start(command).out,
+              testing::ContainsRegex("plan    [0-9.]+ ms a step [(].. 25 %[)], [0-9.]+ ms of it "
+                                     "exposed, [0-9.]+ k? *tokens/s: on AMD EPYC"));
   EXPECT_FALSE(folder_.has("runs"));
 }
 
