@@ -63,8 +63,8 @@ Range range_of(const std::vector<Drawn>& drawn, bool only_positive) {
   return range;
 }
 
-/// A top that leaves out spikes: twice what all but one in a hundred stay below, if the highest is
-/// far above that.
+/// A top that leaves out spikes: a quarter above what all but one in a hundred stay below (of fewer
+/// than 100 values, one in ten), if the highest is far above that.
 double top_without_spikes(const std::vector<Drawn>& drawn, double high) {
   double usual = 0.0;
   for (const Drawn& line : drawn) {
