@@ -37,6 +37,10 @@ std::string case_name(const ::testing::TestParamInfo<DeviceCase>& info);
 /// The unit roundoff of a floating type: half the gap above one.
 double roundoff(DType type);
 
+inline std::vector<double> doubles(std::int64_t count, double value) {
+  return std::vector<double>(static_cast<std::size_t>(count), value);
+}
+
 /// The same values on both devices.
 struct Twin {
   Tensor device, oracle;
