@@ -3,8 +3,6 @@
 #include <chrono>
 #include <thread>
 
-#include "core/error.h"
-
 namespace tandem::nccl {
 
 namespace {
@@ -30,9 +28,9 @@ ncclConfig_t configuration() {
 
 }  // namespace
 
-std::string words(ncclResult_t result, ncclComm_t comm) {
+std::string words(ncclResult_t result) {
   std::string text = ncclGetErrorString(result);
-  const char* last = ncclGetLastError(comm);
+  const char* last = ncclGetLastError(nullptr);  // the communicator is not used, says nccl.h
   if (last != nullptr && *last != '\0') {
     text += std::string(" (") + last + ")";
   }
@@ -55,7 +53,8 @@ NcclComm::NcclComm(NcclComm& parent, int color, int key)
   ncclConfig_t config = configuration();
   try {
     // The split is an operation of the parent; the child's handle is there when that is complete.
-    parent.complete(ncclCommSplit(parent.comm_, color, key, &comm_, &config), "ncclCommSplit");
+    parent.call("ncclCommSplit",
+                [&](ncclComm_t from) { return ncclCommSplit(from, color, key, &comm_, &config); });
     if (color == NCCL_SPLIT_NOCOLOR) {
       return;
     }
@@ -95,7 +94,7 @@ NcclComm::~NcclComm() {
 
 void NcclComm::complete(ncclResult_t result, const char* call) {
   if (result == ncclInProgress) {
-    wait_while_in_progress(comm_, call);
+    wait_while_in_progress(call);
   } else if (result != ncclSuccess) {
     fail(result, call);
   }
@@ -103,6 +102,7 @@ void NcclComm::complete(ncclResult_t result, const char* call) {
 
 void NcclComm::check() {
   ncclResult_t state = ncclSuccess;
+  const std::lock_guard lock(mutex_);
   if (comm_ == nullptr) {
     return;
   }
@@ -111,15 +111,16 @@ void NcclComm::check() {
     fail(asked, "ncclCommGetAsyncError");
   }
   if (state != ncclSuccess && state != ncclInProgress) {
-    throw PeerLost("NCCL says: " + words(state, comm_));  // of whatever kind: the job is over
+    throw PeerLost("NCCL says: " + words(state));  // of whatever kind: the job is over
   }
 }
 
-void NcclComm::wait_while_in_progress(ncclComm_t comm, const char* call) {
+void NcclComm::wait_while_in_progress(const char* call) {
   const auto start = Clock::now();
   for (;;) {
     ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
+    const ncclResult_t asked =
+        locked(call, [&](ncclComm_t comm) { return ncclCommGetAsyncError(comm, &state); });
     if (asked != ncclSuccess) {
       fail(asked, call);
     }
@@ -144,7 +145,7 @@ void NcclComm::wait_while_in_progress(ncclComm_t comm, const char* call) {
 }
 
 void NcclComm::fail(ncclResult_t result, const char* call) {
-  const std::string text = std::string(call) + ": NCCL says: " + words(result, comm_);
+  const std::string text = std::string(call) + ": NCCL says: " + words(result);
   if (result == ncclRemoteError || result == ncclSystemError) {
     throw PeerLost(text);
   }
@@ -152,6 +153,7 @@ void NcclComm::fail(ncclResult_t result, const char* call) {
 }
 
 void NcclComm::abort() noexcept {
+  const std::lock_guard lock(mutex_);
   if (comm_ != nullptr) {
     ncclCommAbort(comm_);
     comm_ = nullptr;

@@ -1,17 +1,22 @@
 // An ncclComm_t that is never waited for without end: it is non-blocking, every call is followed to
-// its completion with a time-out, and one that failed is aborted instead of destroyed.
+// its completion with a time-out, and one that failed is aborted instead of destroyed. Another
+// thread than the one that calls may ask after it and abort it: NCCL wants one at a time, and so
+// each call into NCCL has the communicator to itself. None of them waits for a peer.
 #pragma once
 
 #include <nccl.h>
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+
+#include "core/error.h"
 
 namespace tandem::nccl {
 
-/// What NCCL says of `result`; `comm` may be null.
-std::string words(ncclResult_t result, ncclComm_t comm);
+/// What NCCL says of `result`.
+std::string words(ncclResult_t result);
 
 /// Called while the host waits, some thousand times a second: throws to give up.
 using Watch = std::function<void()>;
@@ -27,19 +32,32 @@ class NcclComm {
   NcclComm& operator=(const NcclComm&) = delete;
   ~NcclComm();
 
-  ncclComm_t get() const { return comm_; }
-  /// Follows a call on this communicator to where its kernels are queued. Throws InternalError with
-  /// NCCL's words, PeerLost if a peer is the reason or does not come within the time-out.
-  void complete(ncclResult_t result, const char* call);
-  /// Throws as complete() does if NCCL has found an error since.
+  /// Calls `queue(comm)`, which returns NCCL's result, and follows it to where its kernels are
+  /// queued. Throws InternalError with NCCL's words, PeerLost if a peer is the reason or does not
+  /// come within the time-out, or if the communicator was aborted.
+  template <typename Queue>
+  void call(const char* name, Queue&& queue) {
+    complete(locked(name, queue), name);
+  }
+  /// Throws as call() does if NCCL has found an error since. From any thread.
   void check();
-  /// Ends what is under way, unfinished. Nothing can be called afterwards.
+  /// Ends what is under way, unfinished. Nothing can be called afterwards. From any thread.
   void abort() noexcept;
 
  private:
-  void wait_while_in_progress(ncclComm_t comm, const char* call);
+  template <typename Use>
+  ncclResult_t locked(const char* name, Use&& use) {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) {
+      throw PeerLost(std::string(name) + ": the communicator was aborted");
+    }
+    return use(comm_);
+  }
+  void complete(ncclResult_t result, const char* call);
+  void wait_while_in_progress(const char* call);
   [[noreturn]] void fail(ncclResult_t result, const char* call);
 
+  std::mutex mutex_;  ///< held inside every call of NCCL on comm_
   ncclComm_t comm_ = nullptr;
   double timeout_s_;
   const Watch* watch_;

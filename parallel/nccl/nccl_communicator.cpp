@@ -32,8 +32,21 @@ ncclRedOp_t native(Reduction op) { return static_cast<ncclRedOp_t>(op); }
 
 }  // namespace
 
+void RankState::add(NcclCommunicator& group) {
+  const std::lock_guard lock(groups_mutex_);
+  groups_.push_back(&group);
+}
+
+void RankState::remove(NcclCommunicator& group) {
+  const std::lock_guard lock(groups_mutex_);
+  groups_.remove(&group);
+}
+
 void RankState::check_open() const {
-  if (!failure_.empty()) {
+  if (failed_ && failure_code_ == ExitCode::kInternal) {
+    throw InternalError(failure_);
+  }
+  if (failed_) {
     throw PeerLost(failure_);
   }
 }
@@ -42,34 +55,95 @@ void RankState::check() {
   check_open();
   try {
     world_->check();
+    const std::lock_guard lock(groups_mutex_);
     for (NcclCommunicator* group : groups_) {
       group->look();
     }
-  } catch (const std::exception& error) {
-    abort(error.what());
+  } catch (const Error& error) {
+    fail(error.what(), error.code());
     throw;
   }
 }
 
-void RankState::abort(const std::string& why) noexcept {
-  if (failure_.empty()) {
+std::string RankState::fail(const std::string& why, ExitCode code) {
+  if (!failed_) {
+    // Before anything is aborted, which may take its time: from here on the process ends.
+    tell(why, code);
+  }
+  abort(why, code);
+  return failure_;
+}
+
+void RankState::cancel() noexcept { abort("this rank gave up", ExitCode::kPeer); }
+
+std::string RankState::raise(const Alarm& alarm) {
+  const std::string report = world_->raise(alarm);
+  abort(alarm.text, alarm.code);
+  return report;
+}
+
+void RankState::abort(const std::string& why, ExitCode code) noexcept {
+  {
+    const std::lock_guard lock(failure_mutex_);
+    if (failed_) {
+      return;
+    }
     try {
-      failure_ = why.empty() ? "this rank gave up" : why;
-    } catch (...) {  // no memory for the text: the communicators are gone all the same
+      failure_ = why;
+    } catch (...) {  // no memory for the text: the communicators end all the same
     }
-    // The end of one waits for the whole device, kernels of the others included: grouped, all are
-    // told to stop before any is waited for.
-    ncclGroupStart();
-    for (NcclCommunicator* group : groups_) {
-      group->abort();
+    failure_code_ = code;
+    failed_ = true;
+  }
+  const std::lock_guard lock(groups_mutex_);
+  // The end of one waits for the whole device, kernels of the others included: grouped, all are
+  // told to stop before any is waited for.
+  ncclGroupStart();
+  for (NcclCommunicator* group : groups_) {
+    group->abort();
+  }
+  ncclGroupEnd();
+}
+
+bool RankState::look() {
+  if (failed_) {
+    return false;
+  }
+  try {
+    std::string words;
+    {
+      const std::lock_guard lock(groups_mutex_);
+      for (NcclCommunicator* group : groups_) {
+        const std::string call = group->under_way();
+        words += (words.empty() || call.empty() ? "" : ", ") + call;
+      }
     }
-    ncclGroupEnd();
+    {
+      const std::lock_guard lock(looked_at_mutex_);
+      looked_at_ = words;
+    }
+    check();
+    return true;
+  } catch (const Error&) {  // told, and thrown again where the rank calls next
+    return false;
+  } catch (const std::exception& error) {
+    fail(error.what(), ExitCode::kInternal);
+    return false;
   }
 }
 
-std::string RankState::raise(const Alarm& alarm) {
-  abort(alarm.text);
-  return world_->raise(alarm);
+void RankState::held(double seconds) {
+  const std::lock_guard lock(looked_at_mutex_);
+  if (!looked_at_.empty()) {  // else it is no peer that CUDA waits for
+    tell("the GPU has not answered for " + std::to_string(static_cast<int>(seconds)) +
+             " s, under way: " + looked_at_ + "; a rank is stalled or gone",
+         ExitCode::kPeer);
+  }
+}
+
+void RankState::tell(const std::string& why, ExitCode code) {
+  const std::int64_t step = world_->recorder().status().step;
+  world_->abandon((step > 0 ? "step " + std::to_string(step) + ": " : "") + why, code);
 }
 
 class NcclCommunicator::NcclWork final : public Work::State {
@@ -143,30 +217,38 @@ void NcclCommunicator::look() {
     try {
       comm_->check();
     } catch (const PeerLost& error) {
-      const LedgerEntry* call = pending_.oldest();
-      throw PeerLost((call == nullptr ? std::string("no collective under way")
-                                      : call->to_string() + " in group " + to_string(ranks())) +
-                     ": " + error.what());
+      const std::string call = under_way();
+      throw PeerLost((call.empty() ? "no collective under way" : call) + ": " + error.what());
     }
   }
-  const auto finished = [this](Ledger::LineNumber line, const StreamMark& started,
-                               const StreamMark& done) {
-    add_time(line, done.seconds_since(started), 0.0);
-  };
-  if (const auto stalled = pending_.look(Pending<StreamMark>::Clock::now(), finished)) {
+  const std::lock_guard lock(pending_mutex_);
+  if (const auto stalled = pending_.look(Pending<StreamMark>::Clock::now())) {
     throw PeerLost(not_complete(stalled->call, ranks(), stalled->seconds));
   }
+}
+
+std::string NcclCommunicator::under_way() {
+  const std::lock_guard lock(pending_mutex_);
+  const LedgerEntry* call = pending_.oldest();
+  return call == nullptr ? "" : call->to_string() + " in group " + to_string(ranks());
 }
 
 void NcclCommunicator::abort() noexcept {
   if (comm_ != nullptr) {
     comm_->abort();
   }
-  pending_.clear();
-  waits_.clear();
 }
 
-void NcclCommunicator::cancel() noexcept { state_->abort(""); }
+void NcclCommunicator::cancel() noexcept { state_->cancel(); }
+
+bool NcclCommunicator::collect() {
+  const std::lock_guard lock(pending_mutex_);
+  pending_.forget_done(
+      [this](Ledger::LineNumber line, const StreamMark& started, const StreamMark& done) {
+        add_time(line, done.seconds_since(started), 0.0);
+      });
+  return !pending_.empty();
+}
 
 void NcclCommunicator::wait_for(const StreamMark& mark) {
   for (state_->check_open(); !mark.reached(); state_->check()) {
@@ -190,7 +272,7 @@ void NcclCommunicator::settle() {
     wait_for(wait.behind);
     add_time(wait.line, 0.0, wait.behind.seconds_since(wait.before));
   }
-  for (state_->check(); !pending_.empty(); state_->check()) {
+  for (state_->check(); collect(); state_->check()) {
     std::this_thread::sleep_for(kPoll);
   }
 }
@@ -206,14 +288,15 @@ Work NcclCommunicator::issue(const CollectiveOptions& options, const char* name,
   }
   StreamMark started(events_, on);
   try {
-    comm_->complete(queue(comm_->get(), on), name);
+    comm_->call(name, [&](ncclComm_t comm) { return queue(comm, on); });
   } catch (const std::exception& error) {
-    const std::string text = current().to_string() + ": " + error.what();
-    state_->abort(text);
-    throw PeerLost(text);
+    throw PeerLost(state_->fail(current().to_string() + ": " + error.what(), ExitCode::kPeer));
   }
   const StreamMark done(events_, on);
-  pending_.push(current(), current_line(), std::move(started), done);
+  {
+    const std::lock_guard lock(pending_mutex_);
+    pending_.push(current(), current_line(), std::move(started), done);
+  }
   return Work(std::make_shared<NcclWork>(*this, done));
 }
 

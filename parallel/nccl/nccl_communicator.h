@@ -1,15 +1,17 @@
 // The communicator of ranks that have a GPU each. A collective is queued on the group's own stream,
 // which has priority over the computing one: the call returns at once, and a wait makes a stream
-// wait, not the host. The host sees an error or a stall when it looks, which is in wait_host() and
-// settle(); then everything under way is aborted, so that no kernel is left that waits for a peer
-// that will never come.
+// wait, not the host. The host looks for errors and stalls in wait_host() and settle(), and a
+// thread does all the time (stall_watch.h), since the host may be held elsewhere; then everything
+// under way is aborted, so that no kernel is left that waits for a peer that will never come.
 //
 // Sums are NCCL's: in the type of the tensor, each hop rounded, in an order of NCCL's choice; the
 // same bits on every rank. No averages and no scaled sums: scaling is done elsewhere.
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,7 +28,8 @@ namespace tandem::nccl {
 
 class NcclCommunicator;
 
-/// What the groups of one rank share: one that fails takes the others down with it.
+/// What the groups of one rank share: one that fails takes the others down with it. All but
+/// set_timeout() may be called by the rank's thread and by the one that watches.
 class RankState {
  public:
   /// `world` outlives this.
@@ -34,23 +37,44 @@ class RankState {
 
   double timeout() const { return timeout_s_; }
   void set_timeout(double seconds) { timeout_s_ = seconds; }
-  void add(NcclCommunicator& group) { groups_.push_back(&group); }
-  void remove(NcclCommunicator& group) { groups_.remove(&group); }
+  void add(NcclCommunicator& group);
+  void remove(NcclCommunicator& group);
 
-  /// Throws PeerLost or InternalError, and aborts all groups, if one of them has failed or stalled,
-  /// or a peer is known to have given up.
+  /// Throws PeerLost or InternalError, and tells the world and aborts all groups, if one of them
+  /// has failed or stalled, or a peer is known to have given up.
   void check();
-  /// Throws what went wrong before, if something did.
+  bool failed() const { return failed_; }
+  /// Throws what went wrong before, if something did: PeerLost, or InternalError for this rank's
+  /// own fault.
   void check_open() const;
-  void abort(const std::string& why) noexcept;
+  /// Tells the world why this rank cannot go on, unless it was told before, and aborts all groups.
+  /// Returns what was told first.
+  std::string fail(const std::string& why, ExitCode code);
+  /// Aborts all groups of a rank that tells the world by itself.
+  void cancel() noexcept;
   /// World::raise, with all groups aborted.
   std::string raise(const Alarm& alarm);
 
+  /// For the thread that watches: check(), without an exception; false once it need not look again.
+  bool look();
+  /// For the thread that watches that one: a look has taken `seconds`. Nothing of CUDA or NCCL is
+  /// called.
+  void held(double seconds);
+
  private:
+  void tell(const std::string& why, ExitCode code);
+  void abort(const std::string& why, ExitCode code) noexcept;
+
   World* world_;
   double timeout_s_;
+  std::mutex groups_mutex_;  ///< held while groups are looked at or aborted, so that none ends
   std::list<NcclCommunicator*> groups_;
-  std::string failure_;
+  std::mutex failure_mutex_;
+  std::string failure_;  ///< this and its code are written once, before failed_
+  ExitCode failure_code_ = ExitCode::kPeer;
+  std::atomic<bool> failed_ = false;
+  std::mutex looked_at_mutex_;
+  std::string looked_at_;  ///< by look(): the first collectives under way
 };
 
 class NcclCommunicator final : public Communicator {
@@ -66,8 +90,11 @@ class NcclCommunicator final : public Communicator {
   void settle() override;
   void cancel() noexcept override;
 
-  /// For RankState: throws if NCCL has found an error, or a collective has stalled.
+  // For RankState, on any thread.
+  /// Throws if NCCL has found an error, or a collective has stalled.
   void look();
+  /// Of the collective that was under way at the last look; empty for none.
+  std::string under_way();
   void abort() noexcept;
 
  private:
@@ -88,6 +115,8 @@ class NcclCommunicator final : public Communicator {
   /// Queues `queue(comm, stream)`, which returns NCCL's result, behind `options.after`.
   template <typename Queue>
   Work issue(const CollectiveOptions& options, const char* name, Queue&& queue);
+  /// Tells the ledger of the collectives that were found done. Whether any is left.
+  bool collect();
   /// Blocks the host, looking out for failures, until `mark` is reached.
   void wait_for(const StreamMark& mark);
 
@@ -96,6 +125,7 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<Communicator> host_;
   CallHistory history_;
   std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
+  std::mutex pending_mutex_;
   Pending<StreamMark> pending_;
   /// Before and behind each wait of a stream: between them the device computed nothing.
   struct Wait {

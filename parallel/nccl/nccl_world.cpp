@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/cuda/error.h"
 #include "parallel/nccl/nccl_communicator.h"
+#include "parallel/nccl/stall_watch.h"
 
 namespace tandem::nccl {
 
@@ -14,7 +16,7 @@ ncclUniqueId agree_on_id(Communicator& control) {
   if (control.index() == 0) {
     const ncclResult_t result = ncclGetUniqueId(&id);
     if (result != ncclSuccess) {
-      throw InternalError("ncclGetUniqueId: NCCL says: " + words(result, nullptr));
+      throw InternalError("ncclGetUniqueId: NCCL says: " + words(result));
     }
   }
   control
@@ -23,13 +25,32 @@ ncclUniqueId agree_on_id(Communicator& control) {
   return id;
 }
 
+int current_gpu() {
+  int ordinal = 0;
+  cuda::check_status(cudaGetDevice(&ordinal), "cudaGetDevice");
+  return ordinal;
+}
+
 class NcclWorld final : public World {
  public:
   NcclWorld(World& world, Communicator& control, const WorldOptions& options)
       : world_(&world),
         state_(std::make_shared<RankState>(world, options.timeout_s)),
         watch_([this] { world_->check(); }),
-        comm_(agree_on_id(control), world.size(), world.rank(), options.timeout_s, watch_) {}
+        comm_(agree_on_id(control), world.size(), world.rank(), options.timeout_s, watch_),
+        stall_watch_(
+            options.timeout_s,
+            [state = state_.get(), gpu = current_gpu()] {
+              return cudaSetDevice(gpu) == cudaSuccess && state->look();
+            },
+            [state = state_.get()](double seconds) { state->held(seconds); }) {}
+  ~NcclWorld() override {
+    if (state_->failed()) {
+      comm_.abort();  // its end would wait for peers
+    }
+  }
+  NcclWorld(const NcclWorld&) = delete;
+  NcclWorld& operator=(const NcclWorld&) = delete;
 
   int rank() const override { return world_->rank(); }
   int size() const override { return world_->size(); }
@@ -72,6 +93,7 @@ class NcclWorld final : public World {
   std::shared_ptr<RankState> state_;
   Watch watch_;
   NcclComm comm_;
+  StallWatch stall_watch_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <deque>
 #include <optional>
 #include <utility>
@@ -25,27 +26,25 @@ class Pending {
     calls_.push_back({call, line, std::move(started), std::move(done), std::nullopt});
   }
   bool empty() const { return calls_.empty(); }
-  void clear() { calls_.clear(); }
-  /// nullptr for none.
-  const LedgerEntry* oldest() const { return calls_.empty() ? nullptr : &calls_.front().call; }
+  /// Of what was not done at the last look; nullptr for none.
+  const LedgerEntry* oldest() const {
+    return done_ == calls_.size() ? nullptr : &calls_[done_].call;
+  }
 
   struct Stalled {
     LedgerEntry call;
     double seconds = 0.0;
   };
-  /// Forgets what is done, after `finished(line, started, done)`. Of what is not, the oldest (the
-  /// device takes them in order) if it has been seen running for longer than the time-out.
-  template <typename Finished>
-  std::optional<Stalled> look(Clock::time_point now, Finished&& finished) {
-    while (!calls_.empty() && calls_.front().done.reached()) {
-      const Call& call = calls_.front();
-      finished(call.line, call.started, call.done);
-      calls_.pop_front();
+  /// Of what is not done, the oldest (the device takes them in order) if it has been seen running
+  /// for longer than the time-out.
+  std::optional<Stalled> look(Clock::time_point now) {
+    while (done_ < calls_.size() && calls_[done_].done.reached()) {
+      ++done_;
     }
-    if (calls_.empty() || !calls_.front().started.reached()) {
+    if (done_ == calls_.size() || !calls_[done_].started.reached()) {
       return std::nullopt;
     }
-    Call& oldest = calls_.front();
+    Call& oldest = calls_[done_];
     if (!oldest.seen_running) {
       oldest.seen_running = now;
     }
@@ -54,6 +53,15 @@ class Pending {
       return std::nullopt;
     }
     return Stalled{oldest.call, running.count()};
+  }
+  /// Forgets what look() found done, after `finished(line, started, done)` of each.
+  template <typename Finished>
+  void forget_done(Finished&& finished) {
+    for (; done_ > 0; --done_) {
+      const Call& call = calls_.front();
+      finished(call.line, call.started, call.done);
+      calls_.pop_front();
+    }
   }
 
  private:
@@ -66,6 +74,7 @@ class Pending {
 
   double timeout_;
   std::deque<Call> calls_;
+  std::size_t done_ = 0;  ///< of calls_, from the front
 };
 
 }  // namespace tandem::nccl

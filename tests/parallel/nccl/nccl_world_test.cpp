@@ -114,6 +114,58 @@ TEST(NcclFailure, AStalledCollectiveIsToldInTheLedgersWordsAndAborted) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
 }
 
+TEST(NcclFailure, AStallIsFoundWhileTheRanksThreadIsHeldBehindIt) {
+  const auto start = Clock::now();
+  std::atomic<bool> woken{false};
+  const auto texts = run_nccl(2, 1, [&](World& world, Device& device) {
+    Rank rank(world, device);
+    world.recorder().set_step(12);
+    if (world.rank() == 0) {
+      rank.sum().wait(*rank.stream);
+      rank.stream->synchronize();  // as a launch would into a full queue: it knows of no time-out
+      woken = true;
+      EXPECT_THROW(rank.sum(), PeerLost);
+      rank.group->settle();
+    }
+    while (!woken) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    rank.sum().wait_host();  // its peer has told it
+  });
+  EXPECT_THAT(texts[0], HasSubstr("not complete after 1."));
+  EXPECT_THAT(texts[1], AllOf(HasSubstr("rank 0: step 12: all#0 all_reduce fp32 x 1000 `the sum`"),
+                              HasSubstr("not complete after 1.")));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
+}
+
+TEST(NcclFailure, AStallIsToldWhereEvenTheLookIsHeld) {
+  std::atomic<bool> told{false};
+  const auto texts = run_nccl(2, 1, [&](World& world, Device& device) {
+    Rank rank(world, device);
+    if (world.rank() == 0) {
+      rank.sum().wait(*rank.stream);
+      testing::hold_queries(true);
+      while (!told) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      testing::hold_queries(false);
+      rank.group->settle();
+    }
+    try {
+      while (true) {
+        world.check();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    } catch (const PeerLost&) {
+      told = true;
+      throw;
+    }
+  });
+  EXPECT_THAT(texts[1], AllOf(HasSubstr("rank 0: the GPU has not answered for 1 s"),
+                              HasSubstr("all#0 all_reduce fp32 x 1000 `the sum` in group {0, 1}")));
+  EXPECT_NE(texts[0], "");
+}
+
 TEST(NcclFailure, AnErrorOfNcclIsToldInItsWordsAndTheLedgers) {
   for (const ncclResult_t kind : {ncclRemoteError, ncclInternalError, ncclUnhandledCudaError}) {
     std::atomic<int> waiting{0};

@@ -25,13 +25,15 @@ class PendingCalls : public ::testing::Test {
   void push(std::uint64_t sequence, const bool& started, const bool& done) {
     calls.push(call(sequence), sequence, {&started}, {&done});
   }
-  std::optional<Calls::Stalled> look(Calls::Clock::time_point now) {
-    return calls.look(now, [this](Ledger::LineNumber line, const FakeMark&, const FakeMark&) {
+  std::optional<Calls::Stalled> look(Calls::Clock::time_point now) { return calls.look(now); }
+  std::vector<Ledger::LineNumber> forget() {
+    std::vector<Ledger::LineNumber> finished;
+    calls.forget_done([&](Ledger::LineNumber line, const FakeMark&, const FakeMark&) {
       finished.push_back(line);
     });
+    return finished;
   }
   Calls calls{10.0};
-  std::vector<Ledger::LineNumber> finished;
   const Calls::Clock::time_point start = Calls::Clock::now();
 };
 
@@ -72,13 +74,19 @@ TEST_F(PendingCalls, EachCallHasTheWholeTime) {
   EXPECT_EQ(stalled->call.sequence, 1u);
 }
 
-TEST_F(PendingCalls, WhatIsDoneIsForgotten) {
-  const bool there = true;
+TEST_F(PendingCalls, WhatIsDoneIsForgottenWhenItsTimeWasTold) {
+  const bool there = true, done = false;
   push(0, there, there);
   push(1, there, there);
+  push(2, there, done);
+  EXPECT_EQ(calls.oldest()->sequence, 0u) << "nobody has looked";
   EXPECT_FALSE(look(start + 1h));
-  EXPECT_TRUE(calls.empty());
-  EXPECT_EQ(finished, (std::vector<Ledger::LineNumber>{0, 1})) << "told once each";
+  EXPECT_EQ(calls.oldest()->sequence, 2u);
+  EXPECT_FALSE(calls.empty());
+  EXPECT_EQ(forget(), (std::vector<Ledger::LineNumber>{0, 1}));
+  EXPECT_TRUE(forget().empty()) << "told once each";
+  EXPECT_EQ(calls.oldest()->sequence, 2u);
+  EXPECT_TRUE(look(start + 2h)) << "its time runs on";
 }
 
 }  // namespace

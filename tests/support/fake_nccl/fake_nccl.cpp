@@ -88,6 +88,10 @@ class Clique {
       changed_.notify_all();
     }
     changed_.wait(lock, [&] { return meeting.done || aborted; });
+    if (!meeting.done) {  // who comes later waits in vain
+      --meeting.arrived;
+      return;
+    }
     if (++meeting.left == size_) {
       meetings_.erase(sequence);
     }

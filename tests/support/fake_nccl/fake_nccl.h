@@ -10,6 +10,9 @@ namespace tandem::testing {
 
 /// From now on every communicator of rank `rank` of a world reports `error`; ncclSuccess for none.
 void report_error(int rank, ncclResult_t error);
+/// From now on, or no longer, a thread that asks after an event is held inside the call, as by a
+/// lock of CUDA's.
+void hold_queries(bool held);
 /// Communicators that were aborted so far, and those that are alive.
 int aborted_communicators();
 int living_communicators();

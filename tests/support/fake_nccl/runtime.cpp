@@ -1,12 +1,15 @@
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "core/cuda/cuda_device.h"
 #include "core/cuda/error.h"
 #include "tests/support/deferred_device.h"
+#include "tests/support/fake_nccl/fake_nccl.h"
 
 struct CUevent_st {
   std::unique_ptr<tandem::Event> event = tandem::testing::make_deferred_event();
@@ -14,11 +17,19 @@ struct CUevent_st {
 
 namespace {
 
+std::atomic<bool> queries_held{false};
+
 tandem::Stream& stream_of(cudaStream_t stream) {
   return *reinterpret_cast<tandem::Stream*>(stream);
 }
 
 }  // namespace
+
+namespace tandem::testing {
+
+void hold_queries(bool held) { queries_held = held; }
+
+}  // namespace tandem::testing
 
 namespace tandem::cuda {
 
@@ -34,6 +45,11 @@ void report_status(cudaError_t, std::string_view, std::string_view) noexcept {}
 
 }  // namespace tandem::cuda
 
+cudaError_t cudaGetDevice(int* ordinal) {
+  *ordinal = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
   *event = new CUevent_st;
   return cudaSuccess;
@@ -47,6 +63,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  while (queries_held) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   return tandem::testing::reached_at(*event->event) ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {

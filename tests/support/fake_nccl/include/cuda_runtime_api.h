@@ -5,6 +5,8 @@ enum cudaError_t { cudaSuccess = 0, cudaErrorNotReady = 600 };
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
 
+cudaError_t cudaGetDevice(int* ordinal);
+cudaError_t cudaSetDevice(int ordinal);
 cudaError_t cudaEventCreate(cudaEvent_t* event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
