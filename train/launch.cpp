@@ -37,6 +37,11 @@ bool may_use_gpu(const Config& config) {
   return config.device == DeviceChoice::kCuda || config.device == DeviceChoice::kAuto;
 }
 
+/// Whether a run without GPUs is what the config asks for where there are none.
+bool may_do_without_gpu(const Config& config) {
+  return config.device == DeviceChoice::kAuto && config.parallel.comm != CommChoice::kNccl;
+}
+
 /// What this rank can see by itself; the rest is for all ranks together (place_rank).
 void check_device(const Config& config) {
   if (!may_use_gpu(config)) {
@@ -50,17 +55,6 @@ void check_device(const Config& config) {
   if (found.module == nullptr && config.parallel.comm == CommChoice::kNccl) {
     throw ConfigError("parallel.comm: nccl: " + found.missing +
                       ". Write auto, mpi (under mpirun) or local (ranks as threads).");
-  }
-}
-
-/// A GPU that the driver shows may still be unusable: too old a driver for the module, too old a
-/// GPU.
-std::unique_ptr<Device> make_gpu(const CudaModule& module, const CudaDeviceChoice& choice) {
-  try {
-    return module.make_device(choice);
-  } catch (const InternalError& error) {
-    throw ConfigError("GPU " + std::to_string(choice.ordinal) + " cannot be used: " + error.what() +
-                      ". Write device: cpu to do without it.");
   }
 }
 
@@ -305,21 +299,56 @@ void Session::place(const Config& config, Communicator& control) {
     }
     ranks = gather_gpus(control, hosts_, found);
   }
-  tandem::agree(control, [&] {
-    placement_ = place_rank(config.device, config.parallel.comm, world_->kind() == "local", ranks,
-                            world_->rank());
-    switch (placement_.device) {
-      case DeviceKind::kReference:
-        device_ = make_reference_device(rank_.threads);
-        break;
-      case DeviceKind::kCpu:
-        device_ = make_cpu_device(rank_.threads);
-        break;
-      case DeviceKind::kCuda:
-        device_ = make_gpu(*cuda_, {.ordinal = placement_.ordinal, .tf32 = config.cuda.tf32});
-        break;
+  const auto place_all = [&] {
+    tandem::agree(control, [&] {
+      placement_ = place_rank(config.device, config.parallel.comm, world_->kind() == "local", ranks,
+                              world_->rank());
+    });
+  };
+  place_all();
+  if (placement_.device == DeviceKind::kCuda && !make_gpu(config, control)) {
+    for (RankGpus& rank : ranks) {
+      rank.visible = 0;
     }
-  });
+    place_all();
+  }
+  if (placement_.device == DeviceKind::kReference) {
+    device_ = make_reference_device(rank_.threads);
+  } else if (placement_.device == DeviceKind::kCpu) {
+    device_ = make_cpu_device(rank_.threads);
+  }
+}
+
+bool Session::make_gpu(const Config& config, Communicator& control) {
+  std::string problem;
+  try {
+    device_ = cuda_->make_device({.ordinal = placement_.ordinal, .tf32 = config.cuda.tf32});
+  } catch (const std::exception& error) {
+    problem = "GPU " + std::to_string(placement_.ordinal) + " of " +
+              hosts_.names[static_cast<std::size_t>(world_->rank())] +
+              " cannot be used: " + error.what();
+  }
+  if (!may_do_without_gpu(config)) {
+    tandem::agree(control, [&] {
+      if (!problem.empty()) {
+        throw ConfigError(problem + ". Write device: cpu to do without it.");
+      }
+    });
+    return true;
+  }
+  std::int64_t first = problem.empty() ? world_->size() : world_->rank();
+  control
+      .all_reduce(Tensor(&first, DType::kI64, {1}),
+                  {.op = ReduceOp::kMin, .label = "GPUs that can be used"})
+      .wait_host();
+  if (first == world_->size()) {
+    return true;
+  }
+  if (first == world_->rank()) {
+    log_.warn("no GPU is used: " + problem);
+  }
+  device_.reset();
+  return false;
 }
 
 void Session::begin_capture() const {

@@ -45,6 +45,10 @@ class Session {
  private:
   /// Agrees with the other ranks on what to compute on, and makes this rank's device.
   void place(const Config& config, Communicator& control);
+  /// The rank's GPU. One that the driver shows may still be unusable: too old a driver for the
+  /// module, too old a GPU, no memory left. Then every rank gets false, with one warning, where the
+  /// config leaves the device to the machine; else every rank throws.
+  bool make_gpu(const Config& config, Communicator& control);
 
   World* world_;
   HostMap hosts_;

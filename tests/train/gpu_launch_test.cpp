@@ -169,15 +169,41 @@ TEST(GpuLaunch, RefusesAModuleOfAnotherVersion) {
   EXPECT_EQ(host.train({"device=cpu"}).code, 0) << "nobody looks for it";
 }
 
-TEST(GpuLaunch, AGpuThatCannotBeUsedIsNotAnErrorOfTheProgram) {
-  const GpuHost host(1);
-  std::vector<std::string> command = host.command(TANDEM_TRAIN, {});
-  command.insert(command.begin() + 1, "FAKE_GPU_FAILS=1");
-  const Outcome outcome = host.run(command);
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_EQ(count(outcome.err, "error:"), 1u) << outcome.err;
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("GPU 0 cannot be used: the driver is too old"),
-                                 HasSubstr("device: cpu")));
+/// `command` where the driver shows GPU `ordinal` but it cannot be used.
+std::vector<std::string> with_unusable_gpu(std::vector<std::string> command, int ordinal) {
+  command.insert(command.begin() + 1, "FAKE_GPU_FAILS=" + std::to_string(ordinal));
+  return command;
+}
+
+TEST(GpuLaunch, AGpuThatCannotBeUsedIsAnErrorOfTheConfigThatWantsIt) {
+  for (const char* wish : {"device=cuda", "parallel.comm=nccl"}) {
+    const GpuHost host(4);
+    const Outcome outcome = host.run(with_unusable_gpu(host.command(TANDEM_TRAIN, {wish}), 2));
+    EXPECT_EQ(outcome.code, 2) << wish;
+    EXPECT_EQ(count(outcome.err, "error:"), 1u) << outcome.err;
+    EXPECT_THAT(outcome.err,
+                AllOf(HasSubstr("GPU 2 of "), HasSubstr("cannot be used: the driver is too old"),
+                      HasSubstr("device: cpu")));
+  }
+}
+
+void expect_to_do_without_gpus(const GpuHost& host, const Outcome& outcome) {
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, Not(HasSubstr("deferred")));
+  EXPECT_EQ(count(outcome.out + outcome.err, "no GPU is used: GPU 2 of "), 1u)
+      << outcome.out << outcome.err;
+  expect_same_losses(host);
+}
+
+TEST(GpuLaunch, AutoDoesWithoutGpusWhereOneCannotBeUsedAndSaysSoOnce) {
+  const GpuHost host(4);
+  expect_to_do_without_gpus(host, host.run(with_unusable_gpu(host.command(TANDEM_TRAIN, {}), 2)));
+}
+
+TEST(GpuLaunch, AutoDoesWithoutGpusUnderMpirunToo) {
+  const GpuHost host(4);
+  expect_to_do_without_gpus(
+      host, host.run(under_mpirun(4, with_unusable_gpu(host.command(TANDEM_TRAIN, {}), 2))));
 }
 
 TEST(GpuLaunch, WithoutTheModuleAutoFallsBackAndSaysSo) {
