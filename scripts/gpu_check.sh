@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # gpu_check.sh [--pack] [DIRECTORY]: checks the CUDA side of DIRECTORY (default: build-gpu) on this
-# machine's first GPU, in under eight minutes, without network or root, and ends with one table and
+# machine's first GPU, in under eight minutes (the time limits of the checks add up to less), without
+# network or root. Prints a line for each check, and at the end all of them as one table and
 # DIRECTORY/gpu_check.json. Builds first where there is no build yet. Exit 1 if a check failed.
 #
 # --pack, on a machine without a GPU: builds DIRECTORY so that it can be carried to one, without MPI
@@ -17,8 +18,6 @@ build=$(realpath -ms "${1:-build-gpu}")
 programs=(train bench verify)
 tests=(kernel_test parallel_local_test)
 export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-started=$SECONDS
-limit=480
 
 build_all() { # [CMAKE ARGUMENT...]
   local mpi=OFF generator=()
@@ -40,60 +39,58 @@ if [ $pack = yes ]; then
 fi
 
 # -- what is here -------------------------------------------------------------------------------
-if ! gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader 2>&1 | sed -n 1p) ||
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
+if ! gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader 2>&1) ||
   [ -z "$gpu" ]; then
   echo "gpu_check.sh: no usable GPU here: $gpu" >&2
   exit 1
 fi
-name=${gpu%%,*}
-driver=$(cut -d, -f2 <<<"$gpu" | tr -d ' ')
-capability=$(cut -d, -f3 <<<"$gpu" | tr -d ' .')
-export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
+IFS=, read -r name driver capability <<<"$gpu" # of the first
+driver=${driver# } capability=${capability//[ .]/}
 if [ ! -x "$build/train" ] || [ ! -f "$build/lib/libtandem_cuda.so" ]; then
   echo "== build for sm_$capability"
   build_all -DCMAKE_CUDA_ARCHITECTURES="$capability" || exit 1
-  started=$SECONDS # a build takes what it takes; the checks have their time
 fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+started=$SECONDS # a build takes what it takes; the checks have their time
 
 # -- checks -------------------------------------------------------------------------------------
 rows=()
 json=()
 failed=0
 
+json_string() { # TEXT: as a JSON string; control characters become spaces
+  local text
+  text=$(printf '%s' "$1" | LC_ALL=C tr '\000-\037\177' ' ')
+  text=${text//\\/\\\\}
+  printf '"%s"' "${text//\"/\\\"}"
+}
+
 row() { # NAME RESULT DETAIL
   rows+=("$(printf '%-38s %-8s %s' "$1" "$2" "$3")")
-  json+=("{\"check\": \"$1\", \"result\": \"$2\", \"detail\": \"${3//\"/\\\"}\"}")
+  printf '%s\n' "${rows[-1]}"
+  json+=("{\"check\": $(json_string "$1"), \"result\": $(json_string "$2"), \"detail\": $(json_string "$3")}")
   [ "$2" != FAILED ] || failed=1
 }
 
-# Runs a command for at most so many seconds; its output goes to $scratch/NAME.
-run() { # NAME SECONDS COMMAND...
-  local file=$scratch/$1 most=$2 left=$((limit - SECONDS + started))
-  shift 2
-  [ "$left" -lt "$most" ] && most=$left
-  if [ "$most" -lt 5 ]; then
-    echo "no time left" >"$file"
-    return 124
-  fi
-  timeout "$most" "$@" >"$file" 2>&1
+failure() { # NAME CODE FILE: shows the end of the output
+  tail -25 "$3"
+  row "$1" FAILED "exit $2; $(tail -1 "$3")"
 }
 
-check() { # NAME SECONDS PATTERN COMMAND...: the row shows the last line that matches
-  local what=$1 file=${1// /_} most=$2 pattern=$3
+# Runs a command for at most so many seconds; the row shows the last line of its output that matches.
+check() { # NAME SECONDS PATTERN COMMAND...
+  local what=$1 most=$2 pattern=$3 file=$scratch/output code said
   shift 3
-  echo "== $what"
-  run "$file" "$most" "$@"
-  local code=$?
-  local said
-  said=$(grep -E "$pattern" "$scratch/$file" | tail -1 | tr -s ' ')
+  timeout "$most" "$@" >"$file" 2>&1
+  code=$?
+  said=$(grep -E "$pattern" "$file" | tail -1 | tr -s ' ')
   [[ $said =~ (^|[^0-9])0\ tests ]] && code="0 tests" # filtered to nothing: no GPU was found
   if [ "$code" = 0 ]; then
     row "$what" ok "$said"
   else
-    tail -25 "$scratch/$file"
-    row "$what" FAILED "exit $code; $(tail -1 "$scratch/$file")"
+    failure "$what" "$code" "$file"
   fi
 }
 
@@ -103,68 +100,77 @@ value() { # FILE KEY: a number of a flat JSON file
 
 on_gpu=(--set device=cuda --set parallel.comm=local)
 
-check "kernels against the reference" 150 'PASSED|tests ran' \
+check "kernels against the reference" 70 'PASSED|tests ran' \
   "$build/tests/kernel_test" --gtest_filter='*/cuda_*' --gtest_brief=1
-check "collectives of one GPU" 60 'PASSED|tests ran' \
+check "collectives of one GPU" 20 'PASSED|tests ran' \
   "$build/tests/parallel_local_test" --gtest_filter='*Cuda*' --gtest_brief=1
-for ranks in 1 4; do
-  check "verify --grid, $ranks rank(s)" 90 '.' "$build/verify" --config tests/tools/grid.yaml --grid \
-    --set parallel.dp=$ranks "${on_gpu[@]}"
-done
+verify=("$build/verify" --config tests/tools/grid.yaml --grid "${on_gpu[@]}")
+check "verify --grid, 1 rank" 20 '.' "${verify[@]}" --set parallel.dp=1
+check "verify --grid, 4 ranks" 35 '.' "${verify[@]}" --set parallel.dp=4
 
 smallest=(--config configs/ffn_tp1_dp1.yaml --set device=cuda --set 'data={format: synthetic, path: null, seq_len: 16}'
   --set 'model={hidden: 32, ffn: 64, layers: 1}' --set 'train={micro_batch: 2, global_batch: 2, eval_every: 0}'
   --set "log.dir=$scratch/runs" --steps 1)
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
-if [ -n "$sanitizer" ]; then
-  check "compute-sanitizer memcheck" 60 'ERROR SUMMARY' \
-    "$sanitizer" --tool memcheck --error-exitcode 9 "$build/train" "${smallest[@]}"
-  check "compute-sanitizer racecheck" 60 'RACECHECK SUMMARY|ERROR SUMMARY' \
-    "$sanitizer" --tool racecheck --error-exitcode 9 "$build/train" "${smallest[@]}"
-else
-  row "compute-sanitizer" absent "not on this machine"
-fi
+for tool in memcheck racecheck; do
+  if [ -n "$sanitizer" ]; then
+    check "compute-sanitizer $tool" 45 'SUMMARY' \
+      "$sanitizer" --tool $tool --error-exitcode 9 "$build/train" "${smallest[@]}"
+  else
+    row "compute-sanitizer $tool" absent "not on this machine"
+  fi
+done
 
-check "roofs" 60 'matmul|copy' "$build/bench" gemm --config configs/gpu_bench.yaml --json "$scratch/roofs.json"
+check "roofs" 20 'matmul|copy' "$build/bench" gemm --config configs/gpu_bench.yaml --json "$scratch/roofs.json"
 roof=$(value "$scratch/roofs.json" gflops 2>/dev/null)
 if [ -n "$roof" ]; then
   row "bf16 matmul [8192, 8192]" measured "$(awk "BEGIN { printf \"%.1f TFLOP/s\", $roof / 1000 }")"
   row "copy in GPU memory" measured "$(awk "BEGIN { printf \"%.0f GB/s\", $(value "$scratch/roofs.json" copy_gb_per_s) }")"
 fi
 
-step() { # NAME HIDDEN FFN ACTIVATION TP
-  local file=$scratch/step.json
-  echo "== step: $1, shard of tp $5"
+step() { # NAME HIDDEN FFN ACTIVATION TP SECONDS
+  local what="step $1, 1/$5 of ffn" file=$scratch/step.json output=$scratch/output code
   rm -f "$file"
-  if run "step" 60 "$build/bench" step --config configs/gpu_bench.yaml --json "$file" \
-    --set "model={hidden: $2, ffn: $(($3 / $5)), activation: $4}" && [ -s "$file" ]; then
-    local rate
-    rate=$(value "$file" gflops)
-    row "step $1, 1/$5 of ffn" measured "$(awk "BEGIN { printf \"%.1f ms, %.1f TFLOP/s, %.3f of the roof\", \
-      $(value "$file" step_ms), $rate / 1000, $rate / ${roof:-$(value "$file" roof_gflops)} }")"
+  timeout "$6" "$build/bench" step --config configs/gpu_bench.yaml --json "$file" \
+    --set "model={hidden: $2, ffn: $(($3 / $5)), activation: $4}" >"$output" 2>&1
+  code=$?
+  if [ $code = 0 ] && [ -s "$file" ]; then
+    row "$what" measured "$(awk "BEGIN { printf \"%.1f ms, %.1f TFLOP/s, %.3f of the roof\", \
+      $(value "$file" step_ms), $(value "$file" gflops) / 1000, \
+      $(value "$file" gflops) / ${roof:-$(value "$file" roof_gflops)} }")"
   else
-    tail -5 "$scratch/step"
-    row "step $1, 1/$5 of ffn" FAILED "$(tail -1 "$scratch/step")"
+    failure "$what" $code "$output"
   fi
 }
-for tp in 1 2 4 8; do
-  step "8192 x 28672 gated" 8192 28672 swiglu $tp
-  step "5120 x 20480 gelu" 5120 20480 gelu $tp
+for shard in "1 30" "2 22" "4 14" "8 12"; do
+  read -r tp most <<<"$shard"
+  step "8192 x 28672 gated" 8192 28672 swiglu "$tp" "$most"
+  step "5120 x 20480 gelu" 5120 20480 gelu "$tp" "$most"
 done
 
-check "30 steps of training" 60 'loss' "$build/train" --config configs/ffn_tp2_dp2.yaml "${on_gpu[@]}" \
-  --set precision=bf16 --set 'data={format: synthetic, path: null}' --set train.eval_every=0 \
-  --set "log.dir=$scratch/runs" --steps 30
+run=(--set 'data={format: synthetic, path: null}' --set precision=bf16 --set train.eval_every=0
+  --set "log.dir=$scratch/runs" --set device=cuda --steps 30)
+check "30 steps of training, 4 ranks" 25 'loss' "$build/train" --config configs/ffn_tp2_dp2.yaml "${run[@]}" \
+  --set parallel.comm=local
+if [ "$(nvidia-smi --list-gpus | wc -l)" -gt 1 ]; then
+  check "30 steps of training, NCCL, 2 GPUs" 25 'loss' env CUDA_VISIBLE_DEVICES=0,1 \
+    "$build/train" --config configs/ffn_tp2_dp1.yaml "${run[@]}" --set parallel.comm=nccl
+else
+  row "30 steps of training, NCCL, 2 GPUs" absent "one GPU on this machine"
+fi
 
 # -- the end ------------------------------------------------------------------------------------
 cuda=$(nvcc --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')
+today=$(date -u +%Y-%m-%d)
+seconds=$((SECONDS - started))
 echo
-echo "$name, driver $driver, CUDA ${cuda:-unknown}, $(date -u +%Y-%m-%d), $((SECONDS - started)) s"
+echo "$name, driver $driver, CUDA ${cuda:-unknown}, $today, $seconds s"
 printf '%s\n' "${rows[@]}"
 {
-  printf '{"gpu": "%s", "driver": "%s", "cuda": "%s", "date": "%s", "seconds": %d, "checks": [\n' \
-    "$name" "$driver" "$cuda" "$(date -u +%Y-%m-%d)" "$((SECONDS - started))"
-  (IFS=$',\n'; printf '  %s' "${json[0]}"; printf ',\n  %s' "${json[@]:1}")
+  printf '{"gpu": %s, "driver": %s, "cuda": %s, "date": "%s", "seconds": %d, "checks": [\n' \
+    "$(json_string "$name")" "$(json_string "$driver")" "$(json_string "$cuda")" "$today" "$seconds"
+  printf '  %s' "${json[0]}"
+  printf ',\n  %s' "${json[@]:1}"
   printf '\n], "pass": %s}\n' "$([ $failed -eq 0 ] && echo true || echo false)"
 } >"$build/gpu_check.json"
 echo "written: $build/gpu_check.json"
