@@ -261,8 +261,12 @@ class Device {
   virtual void fill_zero(Stream& stream, const Tensor& tensor) = 0;
 
   virtual void gemm(Stream& stream, const Gemm& args) = 0;
-  virtual void gemm_activation(Stream& stream, const GemmActivation& args);
-  virtual void gemm_activation_backward(Stream& stream, const GemmActivationBackward& args);
+  /// These two return whether the activation was part of the product's kernel. If not, which is
+  /// what they do by default, they made the product alone, and the caller's activation_forward (of
+  /// gemm.c to out) or activation_backward (of gemm.c to d_pre) is to follow.
+  [[nodiscard]] virtual bool gemm_activation(Stream& stream, const GemmActivation& args);
+  [[nodiscard]] virtual bool gemm_activation_backward(Stream& stream,
+                                                      const GemmActivationBackward& args);
   virtual void gemm_bias_gradient(Stream& stream, const GemmBiasGradient& args);
   virtual void activation_forward(Stream& stream, const ActivationForward& args) = 0;
   virtual void activation_backward(Stream& stream, const ActivationBackward& args) = 0;

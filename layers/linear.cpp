@@ -49,12 +49,12 @@ void ColumnParallelLinear::forward(const Pass& pass, Context& context, const Ten
   pass.device().gemm(pass.compute(), product(pass, x, y));
 }
 
-void ColumnParallelLinear::forward(const Pass& pass, Context& context, const Tensor& x,
+bool ColumnParallelLinear::forward(const Pass& pass, Context& context, const Tensor& x,
                                    const Tensor& y, Activation kind,
                                    const Tensor& activated) const {
   context.input = x;
-  pass.device().gemm_activation(pass.compute(),
-                                {.gemm = product(pass, x, y), .kind = kind, .out = activated});
+  return pass.device().gemm_activation(
+      pass.compute(), {.gemm = product(pass, x, y), .kind = kind, .out = activated});
 }
 
 void ColumnParallelLinear::backward_input(const Pass& pass, const Tensor& d_y,
@@ -105,13 +105,13 @@ void RowParallelLinear::backward_input(const Pass& pass, const Tensor& d_y,
   pass.device().gemm(pass.compute(), {.a = d_y, .b = weight_->weight, .c = d_x});
 }
 
-void RowParallelLinear::backward_input(const Pass& pass, const Tensor& d_y, const Tensor& d_x,
+bool RowParallelLinear::backward_input(const Pass& pass, const Tensor& d_y, const Tensor& d_x,
                                        const Activated& activated) const {
-  pass.device().gemm_activation_backward(pass.compute(),
-                                         {.gemm = {.a = d_y, .b = weight_->weight, .c = d_x},
-                                          .kind = activated.kind,
-                                          .pre = activated.pre,
-                                          .d_pre = activated.d_pre});
+  return pass.device().gemm_activation_backward(pass.compute(),
+                                                {.gemm = {.a = d_y, .b = weight_->weight, .c = d_x},
+                                                 .kind = activated.kind,
+                                                 .pre = activated.pre,
+                                                 .d_pre = activated.d_pre});
 }
 
 void RowParallelLinear::backward_weight(const Pass& pass, const Context& context,

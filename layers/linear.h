@@ -36,9 +36,10 @@ class ColumnParallelLinear {
 
   /// y [rows, out / tp] = x [rows, in] W^T + b.
   void forward(const Pass& pass, Context& context, const Tensor& x, const Tensor& y) const;
-  /// y, and activated [rows, ...] = f(y) in the same kernel where the device has one.
-  void forward(const Pass& pass, Context& context, const Tensor& x, const Tensor& y,
-               Activation kind, const Tensor& activated) const;
+  /// y, and activated [rows, ...] = f(y) in the same kernel where the device has one. Returns
+  /// whether it has; if not, `activated` is the caller's to make.
+  [[nodiscard]] bool forward(const Pass& pass, Context& context, const Tensor& x, const Tensor& y,
+                             Activation kind, const Tensor& activated) const;
   /// d_x [rows, in] = d_y W: this rank's partial sum, which f's backward adds up.
   void backward_input(const Pass& pass, const Tensor& d_y, const Tensor& d_x) const;
   /// Main gradients of W and b from d_y [rows, out / tp] and the saved input.
@@ -75,9 +76,10 @@ class RowParallelLinear {
     Tensor pre;    ///< [rows, in / tp], twice as wide for swiglu
     Tensor d_pre;  ///< may be d_x's memory (but for swiglu) or pre's
   };
-  /// d_pre = f'(pre) d_x in the same kernel where the device has one; d_x is scratch.
-  void backward_input(const Pass& pass, const Tensor& d_y, const Tensor& d_x,
-                      const Activated& activated) const;
+  /// d_pre = f'(pre) d_x in the same kernel where the device has one, which then leaves d_x as it
+  /// was. Returns whether it has; if not, d_x is there and d_pre is the caller's to make.
+  [[nodiscard]] bool backward_input(const Pass& pass, const Tensor& d_y, const Tensor& d_x,
+                                    const Activated& activated) const;
   void backward_weight(const Pass& pass, const Context& context, const Tensor& d_y) const;
   /// Main gradient of the bias from the gradient of what it was added to; nothing without a bias.
   void backward_bias(const Pass& pass, const Tensor& d_y) const;

@@ -80,9 +80,15 @@ Tensor MlpBlock::forward(const Pass& pass, Context& context, const BlockScratch&
 
   const Tensor pre = context.pre.first(pass.rows);
   const Tensor activated = context.activated.first(pass.rows);
-  pass.in_range("fc1 gemm, activation", [&] {
-    fc1_.forward(pass, context.fc1, entered.tensor, pre, options_.activation, activated);
+  const bool fused = pass.in_range("fc1 gemm", [&] {
+    return fc1_.forward(pass, context.fc1, entered.tensor, pre, options_.activation, activated);
   });
+  if (!fused) {
+    pass.in_range("activation", [&] {
+      pass.device().activation_forward(pass.compute(),
+                                       {.kind = options_.activation, .pre = pre, .out = activated});
+    });
+  }
   const Tensor partial = scratch.partial.first(pass.rows);
   pass.in_range("fc2 gemm", [&] { fc2_.forward(pass, context.fc2, activated, partial); });
 
@@ -129,10 +135,17 @@ void MlpBlock::backward(const Pass& pass, Context& context, const BlockScratch& 
   // The gradient of `pre` takes the place of the activation's; swiglu's, which is wider, of `pre`.
   const Tensor pre = context.pre.first(pass.rows);
   const Tensor d_pre = options_.activation == Activation::kSwiglu ? pre : d_activated;
-  pass.in_range("fc2 dgrad, activation", [&] {
-    fc2_.backward_input(pass, d_left.tensor, d_activated,
-                        {.kind = options_.activation, .pre = pre, .d_pre = d_pre});
+  const bool fused = pass.in_range("fc2 dgrad", [&] {
+    return fc2_.backward_input(pass, d_left.tensor, d_activated,
+                               {.kind = options_.activation, .pre = pre, .d_pre = d_pre});
   });
+  if (!fused) {
+    pass.in_range("activation backward", [&] {
+      pass.device().activation_backward(
+          pass.compute(),
+          {.kind = options_.activation, .pre = pre, .d_out = d_activated, .d_pre = d_pre});
+    });
+  }
   const Tensor d_normed_partial = scratch.partial.first(pass.rows);
   pass.in_range("fc1 dgrad", [&] { fc1_.backward_input(pass, d_pre, d_normed_partial); });
   const auto d_entered = region_.enter_backward(

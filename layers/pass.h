@@ -29,11 +29,11 @@ struct Pass {
 
   Device& device() const { return *rank->device; }
   Stream& compute() const { return *rank->compute; }
-  /// Runs a phase inside a profiler range of its name.
+  /// Runs a phase inside a profiler range of its name; returns what it returns.
   template <typename Phase>
-  void in_range(std::string_view name, Phase&& phase) const {
+  auto in_range(std::string_view name, Phase&& phase) const {
     const ProfileRange range(rank->profiler, {name, {}, rows});
-    phase();
+    return phase();
   }
   /// Forward reads the parameter's weight from here on.
   void needs(const Parameter& parameter) const {

@@ -14,7 +14,7 @@
 namespace tandem {
 
 /// Goes up whenever the table, or an interface that crosses it, changes.
-inline constexpr int kCudaModuleVersion = 1;
+inline constexpr int kCudaModuleVersion = 2;
 
 struct CudaDeviceChoice {
   int ordinal = 0;    ///< among the GPUs that the driver shows this process

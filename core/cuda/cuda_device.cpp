@@ -202,19 +202,18 @@ class CudaDevice final : public Device {
     ensure(multiply(stream, cuda::describe(plain, matmul_settings_)),
            "a plain product did not run");
   }
-  void gemm_activation(Stream& on, const GemmActivation& args) override {
+  bool gemm_activation(Stream& on, const GemmActivation& args) override {
     check(args);
-    if (args.kind != Activation::kGelu || is_empty(args.gemm) ||
-        !multiply(enter(on), cuda::describe(args, matmul_settings_))) {
-      Device::gemm_activation(on, args);
-    }
+    return (args.kind == Activation::kGelu && !is_empty(args.gemm) &&
+            multiply(enter(on), cuda::describe(args, matmul_settings_))) ||
+           Device::gemm_activation(on, args);
   }
-  void gemm_activation_backward(Stream& on, const GemmActivationBackward& args) override {
+  bool gemm_activation_backward(Stream& on, const GemmActivationBackward& args) override {
     check(args);
-    if (args.kind != Activation::kGelu || is_empty(args.gemm) || args.d_pre.data == args.pre.data ||
-        !multiply(enter(on), cuda::describe(args, matmul_settings_))) {
-      Device::gemm_activation_backward(on, args);
-    }
+    return (args.kind == Activation::kGelu && !is_empty(args.gemm) &&
+            args.d_pre.data != args.pre.data &&
+            multiply(enter(on), cuda::describe(args, matmul_settings_))) ||
+           Device::gemm_activation_backward(on, args);
   }
   void gemm_bias_gradient(Stream& on, const GemmBiasGradient& args) override {
     check(args);

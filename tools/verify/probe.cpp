@@ -218,18 +218,24 @@ void Probe::gemm(Stream& stream, const Gemm& args) {
   saw(stream, args);
 }
 
-void Probe::gemm_activation(Stream& stream, const GemmActivation& args) {
-  inner().gemm_activation(stream, args);
+bool Probe::gemm_activation(Stream& stream, const GemmActivation& args) {
+  const bool fused = inner().gemm_activation(stream, args);
   saw(stream, args.gemm);
-  saw_activation(stream, args.out);
+  if (fused) {
+    saw_activation(stream, args.out);
+  }
+  return fused;
 }
 
-void Probe::gemm_activation_backward(Stream& stream, const GemmActivationBackward& args) {
+bool Probe::gemm_activation_backward(Stream& stream, const GemmActivationBackward& args) {
   if (watching_ && args.gemm.c.data != args.pre.data) {
     gemm(stream, args.gemm);  // which a device that fuses does not write
   }
-  inner().gemm_activation_backward(stream, args);
-  saw_activation_gradient(stream, args.d_pre);
+  const bool fused = inner().gemm_activation_backward(stream, args);
+  if (fused) {
+    saw_activation_gradient(stream, args.d_pre);
+  }
+  return fused;
 }
 
 void Probe::gemm_bias_gradient(Stream& stream, const GemmBiasGradient& args) {

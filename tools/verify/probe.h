@@ -28,8 +28,8 @@ class Probe final : public ForwardingDevice {
 
   void gemm(Stream& stream, const Gemm& args) override;
   // A device's own fused kernels are under test, so they are passed on whole.
-  void gemm_activation(Stream& stream, const GemmActivation& args) override;
-  void gemm_activation_backward(Stream& stream, const GemmActivationBackward& args) override;
+  bool gemm_activation(Stream& stream, const GemmActivation& args) override;
+  bool gemm_activation_backward(Stream& stream, const GemmActivationBackward& args) override;
   void gemm_bias_gradient(Stream& stream, const GemmBiasGradient& args) override;
   void activation_forward(Stream& stream, const ActivationForward& args) override;
   void activation_backward(Stream& stream, const ActivationBackward& args) override;
