@@ -351,16 +351,16 @@ bool Session::make_gpu(const Config& config, Communicator& control) {
   return false;
 }
 
-void Session::begin_capture() const {
-  if (placement_.device == DeviceKind::kCuda) {
-    cuda_->profiler_start();
+void Session::capture(void (*CudaModule::*call)()) const {
+  if (placement_.device != DeviceKind::kCuda) {
+    return;
   }
-}
-
-void Session::end_capture() const {
-  if (placement_.device == DeviceKind::kCuda) {
-    cuda_->profiler_stop();
+  const auto meet = [&] { rank_.control->barrier({.label = "capture range"}).wait_host(); };
+  meet();  // none is still in a step that is not to be recorded
+  if (world_->kind() != "local" || world_->rank() == 0) {
+    (cuda_->*call)();
   }
+  meet();  // none is ahead in one that is, or is not
 }
 
 void Session::check_memory(const Config& config, const Arena& measured, std::size_t data) const {

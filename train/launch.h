@@ -35,14 +35,16 @@ class Session {
   RankContext& rank() { return rank_; }
   const HostMap& hosts() const { return hosts_; }
   const Placement& placement() const { return placement_; }
-  /// Starts and ends the range that a profiler records; nothing on a CPU.
-  void begin_capture() const;
-  void end_capture() const;
+  /// Starts and ends the range that a profiler records: once in each process, with every rank
+  /// there. Collective; nothing on a CPU.
+  void begin_capture() const { capture(&CudaModule::profiler_start); }
+  void end_capture() const { capture(&CudaModule::profiler_stop); }
   /// Throws ConfigError if what the arena measured, in the rank's precision, does not fit where the
   /// device has its memory, or `data` bytes beside it on the host.
   void check_memory(const Config& config, const Arena& measured, std::size_t data) const;
 
  private:
+  void capture(void (*CudaModule::*call)()) const;
   /// Agrees with the other ranks on what to compute on, and makes this rank's device.
   void place(const Config& config, Communicator& control);
   /// The rank's GPU. One that the driver shows may still be unusable: too old a driver for the

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <optional>
 
 #include "core/arena.h"
@@ -58,8 +59,11 @@ class Capture {
   }
   ~Capture() {
     session_.rank().profiler->record(nullptr);
-    if (ends_) {
-      session_.end_capture();
+    if (ends_ && std::uncaught_exceptions() == 0) {
+      try {
+        session_.end_capture();
+      } catch (const Error&) {  // a lost peer is told of at the next collective
+      }
     }
   }
   Capture(const Capture&) = delete;

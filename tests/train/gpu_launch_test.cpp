@@ -218,12 +218,20 @@ TEST(GpuLaunch, WithoutTheModuleAutoFallsBackAndSaysSo) {
 }
 
 TEST(GpuLaunch, TheCaptureRangeCoversTheStepsOfTheConfig) {
-  const GpuHost host(1);
-  const Outcome outcome =
-      host.train({"parallel={tp: 1, dp: 1}", "profile.steps=[2, 3]", "train.steps=5"});
+  const GpuHost host(4);
+  const Outcome outcome = host.train({"profile.steps=[2, 3]", "train.steps=5"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_EQ(count(outcome.out, "capture starts"), 1u);
+  EXPECT_EQ(count(outcome.out, "capture starts"), 1u) << "once for the threads of a process";
   EXPECT_EQ(count(outcome.out, "capture ends"), 1u);
+}
+
+TEST(GpuLaunch, TheCaptureRangeIsOneOfEachProcessUnderMpirun) {
+  const GpuHost host(2);
+  const Outcome outcome = host.run(
+      under_mpirun(4, host.command(TANDEM_TRAIN, {"parallel.comm=mpi", "profile.steps=[2, 3]"})));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(count(outcome.out, "capture starts"), 4u);
+  EXPECT_EQ(count(outcome.out, "capture ends"), 4u);
 }
 
 }  // namespace
