@@ -338,6 +338,9 @@ class Matmul::Library {
     const MatmulDescription& want = call.description;
     if (blas_ == nullptr) {
       check_status(cublasCreate(&blas_), "cublasCreate");
+      // As the mask of candidates(): no partial sums in D's type.
+      constexpr int kMath = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+      check_status(cublasSetMathMode(blas_, static_cast<cublasMath_t>(kMath)), "cublasSetMathMode");
     }
     check_status(cublasSetStream(blas_, stream.native()), "cublasSetStream");
     check_status(cublasSetWorkspace(blas_, stream.workspace(), kWorkspaceBytes),
