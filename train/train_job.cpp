@@ -212,9 +212,10 @@ class Run {
 
  private:
   void agree_on_memory() {
-    const std::size_t copy = config_.checkpoint.every > 0 ? checkpoint_copy_bytes_ : 0;
+    const std::size_t copies = (config_.checkpoint.every > 0 ? checkpoint_copy_bytes_ : 0) +
+                               Trainer::pinned_bytes(*rank_.device, source_);
     agree(*rank_.control,
-          [&] { session_.check_memory(config_, *measured_, source_.buffer_bytes() + copy); });
+          [&] { session_.check_memory(config_, *measured_, source_.buffer_bytes() + copies); });
   }
 
   /// A rank that fails by itself says so before its saver waits for the checkpoint that it is

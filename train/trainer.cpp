@@ -5,6 +5,7 @@
 #include <cmath>
 #include <exception>
 
+#include "core/host_memory.h"
 #include "optim/gradient_norm.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
@@ -50,6 +51,12 @@ Trainer::Trainer(RankContext& rank, const Config& config, TrainState& state, Dat
       weights_(rank, state.store),
       loss_scale_(scales_loss() ? kFirstLossScale : LossScale{}) {
   state.store.initialize(*rank.device, *rank.compute, config.seed, rank.threads);
+  if (!rank.device->host_memory() && !state.input.input.absent()) {
+    // Now: in a step it might wait for the kernels of other ranks, and they for this rank.
+    for (std::int64_t i = 0; i < 2 * config.accumulation(); ++i) {
+      pinned_.emplace_back(*rank.device).reserve(state.input.input);
+    }
+  }
 }
 
 void Trainer::restore(const Progress& progress) {
@@ -176,7 +183,16 @@ Trainer::Agreement Trainer::agree(std::int64_t own_tokens, int signal) {
   return agreement;
 }
 
-Pass Trainer::upload(const MicroBatch& batch) {
+Tensor Trainer::pinned(const Tensor& from, std::size_t slot) {
+  if (from.absent() || rank_->device->host_memory()) {
+    return from;
+  }
+  const Tensor copy = pinned_[slot].reserve(from).reshape(from.shape);
+  copy_host(from, copy);
+  return copy;
+}
+
+Pass Trainer::upload(const MicroBatch& batch, std::size_t index) {
   const ProfileRange range(rank_->profiler, {"upload", {}, batch.rows});
   Device& device = *rank_->device;
   const auto copy = [&](const Tensor& from, const Tensor& buffer) {
@@ -189,8 +205,8 @@ Pass Trainer::upload(const MicroBatch& batch) {
   };
   current_ = {.ids = copy(batch.ids, state_->input.ids),
               .targets = copy(batch.targets, state_->input.targets),
-              .input = copy(batch.input, state_->input.input),
-              .expected = copy(batch.expected, state_->input.expected),
+              .input = copy(pinned(batch.input, 2 * index), state_->input.input),
+              .expected = copy(pinned(batch.expected, 2 * index + 1), state_->input.expected),
               .tokens = batch.tokens};
   return {.rank = rank_,
           .rows = batch.rows,
@@ -202,7 +218,7 @@ void Trainer::backward_over_data(std::span<const MicroBatch> batches, double sca
   rank_->device->fill_zero(*rank_->compute, state_->loss_sum);
   for (std::size_t m = 0; m < batches.size(); ++m) {
     const ProfileRange range(rank_->profiler, {"micro-batch", {}, batches[m].tokens, "tokens"});
-    Pass pass = upload(batches[m]);
+    Pass pass = upload(batches[m], m);
     pass.dropout = {.p = config_->model.dropout,
                     .seed = config_->seed,
                     .update = static_cast<std::uint32_t>(step_ - skipped_steps_)};
@@ -277,7 +293,7 @@ EvaluationResult Trainer::run_evaluation(const std::function<int()>& signal) {
     const Agreement agreed = agree(batch.tokens, signal());
     result.tokens += agreed.tokens;
     result.stop_signal = agreed.signal;
-    const Pass pass = upload(batch);
+    const Pass pass = upload(batch, 0);
     state_->network.forward(pass, current_, 0.0, state_->loss_sum);
     finish_queued();  // the source reuses its host buffers
   }

@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 
 #include "parallel/gradient_reducer.h"
 #include "parallel/rank_context.h"
+#include "parallel/staged_communicator.h"
 #include "parallel/weight_gatherer.h"
 #include "train/config.h"
 #include "train/data/source.h"
@@ -54,6 +56,10 @@ class Trainer {
  public:
   /// All arguments outlive the trainer; the state's memory is real. Draws the initial weights.
   Trainer(RankContext& rank, const Config& config, TrainState& state, DataSource& source);
+  /// Host memory that a trainer on `device` may take beside the source's buffers.
+  static std::size_t pinned_bytes(const Device& device, const DataSource& source) {
+    return device.host_memory() ? 0 : source.buffer_bytes();
+  }
 
   /// `signal`: a stop signal that this rank received, 0 for none; it travels with the token count.
   StepResult step(int signal = 0);
@@ -77,7 +83,10 @@ class Trainer {
 
   /// Sums this rank's tokens over the data ranks and finds what signal any rank has.
   Agreement agree(std::int64_t own_tokens, int signal);
-  Pass upload(const MicroBatch& batch);
+  /// `index`: of those that the device may not be through with.
+  Pass upload(const MicroBatch& batch, std::size_t index);
+  /// `from` where the device can fetch it without holding the host.
+  Tensor pinned(const Tensor& from, std::size_t slot);
   void backward_over_data(std::span<const MicroBatch> batches, double scale);
   void finish_gradients();
   /// Sums {loss, squared gradient norm} over the ranks that hold distinct parts of them.
@@ -100,7 +109,8 @@ class Trainer {
   DataSource* source_;
   GradientReducer reducer_;
   WeightGatherer weights_;
-  NetworkInput current_;  ///< the uploaded micro-batch, cut to its rows
+  NetworkInput current_;              ///< the uploaded micro-batch, cut to its rows
+  std::deque<StagingBuffer> pinned_;  ///< input and expected output of a step's micro-batches
 
   std::int64_t step_ = 0;
   std::int64_t consumed_samples_ = 0;

@@ -44,16 +44,20 @@ Staging::~Staging() {
   }
 }
 
+void Staging::allocate() {
+  for (Half& half : halves_) {
+    void* memory = nullptr;
+    check_status(cudaEventCreateWithFlags(&half.left, cudaEventDisableTiming),
+                 "cudaEventCreate (staging)");
+    check_status(cudaMallocHost(&memory, kLargest), "cudaMallocHost (staging)");
+    half.memory = static_cast<std::byte*>(memory);
+  }
+}
+
 std::byte* Staging::take(std::size_t bytes) {
   constexpr std::size_t kLine = 256;
   if (halves_[0].memory == nullptr) {
-    for (Half& half : halves_) {
-      void* memory = nullptr;
-      check_status(cudaEventCreateWithFlags(&half.left, cudaEventDisableTiming),
-                   "cudaEventCreate (staging)");
-      check_status(cudaMallocHost(&memory, kLargest), "cudaMallocHost (staging)");
-      half.memory = static_cast<std::byte*>(memory);
-    }
+    allocate();
   }
   if (used_ + bytes > kLargest) {
     check_status(cudaEventRecord(halves_[current_].left, stream_), "cudaEventRecord (staging)");

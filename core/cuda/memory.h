@@ -27,6 +27,8 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
   ~Staging();
 
+  /// Both halves; else the first call of take() does.
+  void allocate();
   /// Larger pieces are left to the driver.
   static constexpr std::size_t kLargest = std::size_t{4} << 20;
   /// `bytes` <= kLargest of pinned memory, for what is queued on the stream before the next call.

@@ -26,6 +26,10 @@ CudaStream::CudaStream(const std::string& name, StreamPriority priority) : name_
   nvtxNameCudaStreamA(stream_, name_.c_str());
   scratch_ = static_cast<std::byte*>(allocate_zeroed(kScratchBytes));
   staging_ = std::make_unique<Staging>(stream_);
+  if (priority == StreamPriority::kNormal) {
+    staging_->allocate();
+    workspace();
+  }
 }
 
 CudaStream::~CudaStream() {

@@ -32,7 +32,9 @@ enum class StreamPriority { kNormal, kHigh };
 
 class CudaStream final : public Stream {
  public:
-  /// On the current GPU. Does not wait for, nor is waited for by, CUDA's default stream.
+  /// On the current GPU. Does not wait for, nor is waited for by, CUDA's default stream. A stream
+  /// of normal priority is to compute and has all its memory at once: where ranks are threads, an
+  /// allocation in mid-step may wait for another rank's collective, and that for this rank.
   CudaStream(const std::string& name, StreamPriority priority);
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -45,7 +47,8 @@ class CudaStream final : public Stream {
   cudaStream_t native() const { return stream_; }
   Launch launch() const { return {stream_, scratch_, kScratchBytes}; }
   Staging& staging() { return *staging_; }
-  /// kWorkspaceBytes for matmuls; there from the first call on.
+  /// kWorkspaceBytes for matmuls. There from the start where the stream is to compute; elsewhere
+  /// from the first call on.
   void* workspace();
 
  private:

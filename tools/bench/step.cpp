@@ -106,7 +106,8 @@ StepBenchmark benchmark_step(Session& session, const Config& config, DataSource&
   const std::int64_t rows = max_rows(config);
   Arena measured;
   const TrainState sizes(config, rank.layout, rank.precision, rows, measured);
-  agree(*rank.control, [&] { session.check_memory(config, measured, source.buffer_bytes()); });
+  const std::size_t data = source.buffer_bytes() + Trainer::pinned_bytes(*rank.device, source);
+  agree(*rank.control, [&] { session.check_memory(config, measured, data); });
   Arena arena(*rank.device, measured);
   TrainState state(config, rank.layout, rank.precision, rows, arena);
   Trainer trainer(rank, config, state, source);
