@@ -13,6 +13,8 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -38,6 +40,8 @@ def layout(tp, dp):
     return {"parallel.tp": tp, "parallel.dp": dp, "train.micro_batch": 8 // dp}
 
 
+SHORT = {"data.seq_len": 16, "train.micro_batch": 1, "train.global_batch": 1, "train.steps": 1}
+
 # What grows: its points, by name.
 PARTS = {
     "hidden": {str(h): width(h) for h in (64, 128, 256, 512, 1024)},
@@ -52,6 +56,8 @@ PARTS = {
     # 8 h^2 matmul parameters a layer
     "start-up": {f"{8 * h * h * 8 / 1e6:.0f} M": {**width(h), "model.layers": 8}
                  for h in (256, 512, 1024, 2048, 4096)},
+    "checkpoint": {f"{8 * h * h * 2 / 1e6:.0f} M": {**width(h), "model.layers": 2, **SHORT}
+                   for h in (1024, 2048, 4096)},
 }
 
 
@@ -60,9 +66,52 @@ def words(keys):
 
 
 def run(command):
-    done = subprocess.run([str(word) for word in command], cwd=ROOT, text=True, capture_output=True)
-    if done.returncode != 0:
-        sys.exit(f"scaling.py: {' '.join(map(str, command))}\n{done.stderr}")
+    """Seconds that a command took, and the most memory that it held, in bytes."""
+    start = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen([str(word) for word in command], cwd=ROOT, stdout=said, stderr=said)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            said.seek(0)
+            sys.exit(f"scaling.py: {' '.join(map(str, command))}\n{said.read()}")
+    return seconds, usage.ru_maxrss * 1024
+
+
+def write_as_much(folder, size):
+    """Seconds that the disk takes for a file of `size` bytes."""
+    piece = os.urandom(1 << 24)
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        start = time.perf_counter()
+        for written in range(0, size, len(piece)):
+            file.write(piece[:size - written])
+        file.flush()
+        os.fsync(file.fileno())
+        return time.perf_counter() - start
+
+
+def measure_checkpoint(config, keys, folder):
+    """What a run of one step takes longer with a checkpoint at its end, and with one to go on from,
+    the medians of three; and how much more memory."""
+    train = [ROOT / "build" / "train", "--config", config, *words({**keys, "log.dir": folder / "runs"})]
+    without, saving, loading, disk = [], [], [], []
+    for _ in range(3):
+        shutil.rmtree(folder / "runs", ignore_errors=True)
+        without.append(run(train))
+        saving.append(run([*train, *words({"checkpoint.every": 1})]))
+        files = [file for file in folder.rglob("*") if "checkpoints" in file.parts and file.is_file()]
+        size = sum(file.stat().st_size for file in files)
+        loading.append(run([*train, *words({"checkpoint.resume": "auto"})]))
+        disk.append(write_as_much(folder, size))
+    # The run that loads takes no step.
+    own_start = run([*train, "--dry-run"])[0]
+    middle = lambda runs: statistics.median(seconds for seconds, _ in runs)
+    return {"ms": 1e3 * (middle(saving) - middle(without)), "bytes": size,
+            "load_ms": 1e3 * (middle(loading) - own_start), "disk_ms": 1e3 * statistics.median(disk),
+            "memory": max(memory for _, memory in without),
+            "memory_saving": max(memory for _, memory in saving),
+            "memory_loading": max(memory for _, memory in loading)}
 
 
 def measure(part, keys, folder):
@@ -70,12 +119,10 @@ def measure(part, keys, folder):
     config, result = folder / "scaling.yaml", folder / "result.json"
     config.write_text(CONFIG)
     if part == "start-up":
-        times = []
-        for _ in range(3):
-            start = time.perf_counter()
-            run([ROOT / "build" / "train", "--config", config, "--dry-run", *words(keys)])
-            times.append((time.perf_counter() - start) * 1e3)
-        return {"ms": min(times)}
+        command = [ROOT / "build" / "train", "--config", config, "--dry-run", *words(keys)]
+        return {"ms": min(1e3 * run(command)[0] for _ in range(3))}
+    if part == "checkpoint":
+        return measure_checkpoint(config, keys, folder)
     run([ROOT / "build" / "bench", "step", "--config", config, "--json", result, *words(keys)])
     step = json.loads(result.read_text())
     return {"ms": step["step_ms"], "tokens": step["tokens"], "gflops": step["gflops"],
@@ -88,6 +135,15 @@ def show(results):
             print("\n| parameters | dry run, ms |\n|---|---|")
             for name, point in points.items():
                 print(f"| {name} | {point['ms']:.0f} |")
+            continue
+        if part == "checkpoint":
+            print("\n| parameters | checkpoint, MB | saved, ms | as a plain file, ms | loaded, ms "
+                  "| memory of the run, saving, loading, MB |\n|---|---|---|---|---|---|")
+            for name, point in points.items():
+                memory = ", ".join(f"{point[key] / 1e6:.0f}"
+                                   for key in ("memory", "memory_saving", "memory_loading"))
+                print(f"| {name} | {point['bytes'] / 1e6:.0f} | {point['ms']:.0f} "
+                      f"| {point['disk_ms']:.0f} | {point['load_ms']:.0f} | {memory} |")
             continue
         print(f"\n| {part} | step, ms | us a token | GFLOP/s |\n|---|---|---|---|")
         for name, point in points.items():

@@ -98,35 +98,56 @@ fs::path cache_folder() {
   return {};
 }
 
+class MatmulTimer::Matrices {
+ public:
+  Matrices(Device& device, Stream& stream, DType storage, const MatmulShape& shape)
+      : a(device, stream, storage, shape.transpose_a ? shape.k : shape.m,
+          shape.transpose_a ? shape.m : shape.k),
+        b(device, stream, storage, shape.transpose_b ? shape.n : shape.k,
+          shape.transpose_b ? shape.k : shape.n),
+        c(device, stream, storage, shape.m, shape.n) {}
+
+  const DeviceMatrix a, b, c;
+};
+
+MatmulTimer::MatmulTimer(Device& device, Stream& stream, DType storage, const MatmulShape& shape)
+    : device_(device),
+      stream_(stream),
+      shape_(shape),
+      matrices_(std::make_unique<Matrices>(device, stream, storage, shape)) {}
+
+MatmulTimer::~MatmulTimer() = default;
+
+double MatmulTimer::flops() const {
+  return 2.0 * static_cast<double>(shape_.m) * static_cast<double>(shape_.n) *
+         static_cast<double>(shape_.k);
+}
+
+double MatmulTimer::seconds() const {
+  // The host's part in a launch is hidden behind the one before it.
+  const int queued = device_.host_memory() ? 1 : 10;
+  const auto start = std::chrono::steady_clock::now();
+  for (int q = 0; q < queued; ++q) {
+    device_.gemm(stream_, {.a = matrices_->a.tensor,
+                           .b = matrices_->b.tensor,
+                           .c = matrices_->c.tensor,
+                           .transpose_a = shape_.transpose_a,
+                           .transpose_b = shape_.transpose_b});
+  }
+  stream_.synchronize();
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  return taken.count() / queued;
+}
+
 double matmul_rate(Device& device, Stream& stream, DType storage, const MatmulShape& shape,
                    int repeats) {
-  const auto matrix = [&](std::int64_t rows, std::int64_t columns, bool transposed) {
-    return DeviceMatrix(device, stream, storage, transposed ? columns : rows,
-                        transposed ? rows : columns);
-  };
-  const DeviceMatrix a = matrix(shape.m, shape.k, shape.transpose_a);
-  const DeviceMatrix b = matrix(shape.k, shape.n, shape.transpose_b);
-  const DeviceMatrix c = matrix(shape.m, shape.n, false);
-  // The host's part in a launch is hidden behind the one before it.
-  const int queued = device.host_memory() ? 1 : 10;
-  double best = 1e300;
-  for (int i = 0; i <= repeats; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int q = 0; q < queued; ++q) {
-      device.gemm(stream, {.a = a.tensor,
-                           .b = b.tensor,
-                           .c = c.tensor,
-                           .transpose_a = shape.transpose_a,
-                           .transpose_b = shape.transpose_b});
-    }
-    stream.synchronize();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    if (i > 0) {
-      best = std::min(best, seconds.count() / queued);
-    }
+  const MatmulTimer timer(device, stream, storage, shape);
+  timer.seconds();
+  double best = timer.seconds();
+  for (int i = 1; i < repeats; ++i) {
+    best = std::min(best, timer.seconds());
   }
-  return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
-         static_cast<double>(shape.k) / best;
+  return timer.flops() / best;
 }
 
 double device_roof(Device& device, DType storage) {

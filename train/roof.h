@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -17,8 +18,23 @@ struct MatmulShape {
   bool transpose_b = false;
 };
 
-/// FLOP/s of the fastest of `repeats` runs (after one that is not counted) on random data: zeros
-/// would read too high.
+/// Times one matmul on random data (zeros would read too high); its first run is not to be counted.
+class MatmulTimer {
+ public:
+  MatmulTimer(Device& device, Stream& stream, DType storage, const MatmulShape& shape);
+  ~MatmulTimer();
+  double seconds() const;  ///< of one run, now
+  double flops() const;    ///< of one run
+
+ private:
+  class Matrices;
+  Device& device_;
+  Stream& stream_;
+  MatmulShape shape_;
+  std::unique_ptr<Matrices> matrices_;
+};
+
+/// FLOP/s of the fastest of `repeats` runs (after one that is not counted).
 double matmul_rate(Device& device, Stream& stream, DType storage, const MatmulShape& shape,
                    int repeats);
 

@@ -26,7 +26,7 @@ struct StepBenchmark {
   double step_ms = 0.0;      ///< median: forward, backward, reduction, clip, optimizer; data apart
   double data_ms = 0.0;      ///< median time to fetch the step's rows
   double gflops = 0.0;       ///< 6 * matmul_parameters * tokens / step_ms
-  double roof_gflops = 0.0;  ///< sum over ranks, measured by all ranks at once
+  double roof_gflops = 0.0;  ///< of all ranks at once, the slowest counting
   std::vector<StepPhase> phases;
   double collectives = 0.0;  ///< of rank 0 in a step
   double ledger_ns = 0.0;    ///< what it costs to enter one in the ledger, with its times
