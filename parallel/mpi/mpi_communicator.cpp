@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 namespace tandem {
@@ -21,10 +22,9 @@ static_assert(sizeof(Announcement) <= kHeaderBytes);
 /// Data up to this size travels inside the announcement.
 constexpr std::size_t kInlineBytes = 8 * 1024;
 constexpr std::size_t kSlotBytes = kHeaderBytes + kInlineBytes;
-/// What a rank sums at a time: small enough to stay in its cache.
+/// What a rank sums, or sends in one message, at a time: small enough to stay in its cache, and to
+/// pass before a wait begins to sleep, as it would between the parts of a long message too.
 constexpr std::size_t kPieceBytes = 256 * 1024;
-/// MPI counts are int.
-constexpr std::int64_t kMaxMessageBytes = std::int64_t{1} << 30;
 
 bool is_short(const Tensor& tensor) { return tensor.bytes() <= kInlineBytes; }
 bool is_nothing(const Tensor& tensor) { return tensor.absent() || tensor.numel() == 0; }
@@ -103,34 +103,49 @@ Tensor MpiCommunicator::received(int peer, const Tensor& like) const {
 }
 
 void MpiCommunicator::transfer(const Tensors& outgoing, const Tensors& incoming) {
-  bool more = true;
-  for (std::int64_t offset = 0; more; offset += kMaxMessageBytes) {
-    more = false;
-    const auto bytes_at = [&](const Tensor& tensor) {
-      if (is_nothing(tensor) || is_short(tensor)) {
-        return std::int64_t{0};
-      }
-      const std::int64_t left = static_cast<std::int64_t>(tensor.bytes()) - offset;
-      more = more || left > kMaxMessageBytes;
-      return std::clamp(left, std::int64_t{0}, kMaxMessageBytes);
-    };
+  const auto bytes_of = [](const Tensor& tensor) {
+    return is_nothing(tensor) || is_short(tensor) ? std::size_t{0} : tensor.bytes();
+  };
+  std::size_t longest = 0;
+  for (int i = 1; i < size(); ++i) {
+    const auto r = static_cast<std::size_t>((index() + i) % size());
+    longest = std::max({longest, bytes_of(outgoing[r]), bytes_of(incoming[r])});
+  }
+  const auto part = [&](const Tensor& tensor, std::size_t k) {
+    const std::size_t start = std::min(k * kPieceBytes, bytes_of(tensor));
+    return std::span(tensor.data + start, std::min(kPieceBytes, bytes_of(tensor) - start));
+  };
+  const auto post = [&](std::size_t k) {
+    MpiBatch& batch = in_flight_[k % 2];
     for (int i = 1; i < size(); ++i) {
       const int r = (index() + i) % size();
-      const Tensor& tensor = incoming[static_cast<std::size_t>(r)];
-      if (const std::int64_t bytes = bytes_at(tensor); bytes > 0) {
-        transport_->receive(batch_, tensor.data + offset, static_cast<std::size_t>(bytes),
-                            world_rank(r), tag_ + kTransfer);
+      if (const auto to = part(incoming[static_cast<std::size_t>(r)], k); !to.empty()) {
+        transport_->receive(batch, to.data(), to.size(), world_rank(r), tag_ + kTransfer);
       }
     }
     for (int i = 1; i < size(); ++i) {
       const int r = (index() + i) % size();
-      const Tensor& tensor = outgoing[static_cast<std::size_t>(r)];
-      if (const std::int64_t bytes = bytes_at(tensor); bytes > 0) {
-        transport_->send(batch_, tensor.data + offset, static_cast<std::size_t>(bytes),
-                         world_rank(r), tag_ + kTransfer);
+      if (const auto from = part(outgoing[static_cast<std::size_t>(r)], k); !from.empty()) {
+        transport_->send(batch, from.data(), from.size(), world_rank(r), tag_ + kTransfer);
       }
     }
-    wait(batch_);
+  };
+  const std::size_t pieces = (longest + kPieceBytes - 1) / kPieceBytes;
+  try {
+    for (std::size_t k = 0; k < pieces; ++k) {
+      if (k == 0) {
+        post(0);
+      }
+      if (k + 1 < pieces) {
+        post(k + 1);
+      }
+      wait(in_flight_[k % 2]);
+    }
+  } catch (...) {
+    for (MpiBatch& batch : in_flight_) {
+      transport_->withdraw(batch);
+    }
+    throw;
   }
   for (int r = 0; r < size(); ++r) {
     const Tensor& to = incoming[static_cast<std::size_t>(r)];
@@ -176,18 +191,18 @@ void MpiCommunicator::reduce_in_pieces(std::int64_t pieces, ReduceOp op, bool ga
     const Tensor own = region(k, index());
     for (int i = 1; i < size(); ++i) {
       const int r = (index() + i) % size();
-      post(scatter_[k % 2], scratch(k, r, own), r, tag_ + kScatter, false);
+      post(in_flight_[k % 2], scratch(k, r, own), r, tag_ + kScatter, false);
     }
     for (int i = 1; i < size(); ++i) {
       const int r = (index() + i) % size();
-      post(scatter_[k % 2], region(k, r), r, tag_ + kScatter, true);
+      post(in_flight_[k % 2], region(k, r), r, tag_ + kScatter, true);
     }
   };
   const auto run = [&](std::int64_t k) {
     if (k + 1 < pieces) {
       scatter(k + 1);
     }
-    wait(scatter_[k % 2]);
+    wait(in_flight_[k % 2]);
     const Tensor own = region(k, index());
     if (own.numel() > 0) {
       for (int r = 0; r < size(); ++r) {
@@ -211,7 +226,7 @@ void MpiCommunicator::reduce_in_pieces(std::int64_t pieces, ReduceOp op, bool ga
     }
     wait(gather_);
   } catch (...) {
-    for (MpiBatch* batch : {&scatter_[0], &scatter_[1], &gather_}) {
+    for (MpiBatch* batch : {&in_flight_[0], &in_flight_[1], &gather_}) {
       transport_->withdraw(*batch);
     }
     throw;

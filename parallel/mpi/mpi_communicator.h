@@ -43,8 +43,8 @@ class MpiCommunicator final : public Communicator {
   Announcement announced_by(int peer) const;
   /// What came from `peer` inside its announcement, flat, of `like`'s type and size.
   Tensor received(int peer, const Tensor& like) const;
-  /// Sends and receives the tensors that were too long for the announcement; copies those that were
-  /// not.
+  /// Sends and receives the tensors that were too long for the announcement, in pieces of which two
+  /// are on their way; copies those that were not.
   void transfer(const Tensors& outgoing, const Tensors& incoming);
   /// region(k, r): what rank r sums of piece k, a part of this rank's data; result(k): where this
   /// rank's sum of piece k goes. `gather`: the sums of all then replace the regions. The messages
@@ -60,7 +60,7 @@ class MpiCommunicator final : public Communicator {
 
   std::shared_ptr<MpiTransport> transport_;
   int tag_;
-  MpiBatch batch_, scatter_[2], gather_;
+  MpiBatch batch_, in_flight_[2], gather_;
   Tensors outgoing_, incoming_;
   HostScratch sent_, received_, pieces_;
   std::byte* inbox_ = nullptr;  ///< received_'s memory: one slot per rank

@@ -77,7 +77,8 @@ struct Rank {
   int rank;
 };
 
-const std::vector<std::int64_t> kCounts = {0, 1, 2, 3, 7, 64, 65, 1000, 4099, 40961};
+// The last is several of MPI's pieces, of four and of eight bytes.
+const std::vector<std::int64_t> kCounts = {0, 1, 2, 3, 7, 64, 65, 1000, 4099, 40961, 200003};
 
 template <typename T>
 void all_reduce(World& world, Device& device, std::int64_t count, ReduceOp op) {
@@ -158,7 +159,7 @@ void all_gathers(World& world, Device& device) {
 /// Rank a sends a different number of rows to each rank, none to some.
 void all_to_alls(World& world, Device& device) {
   Rank r(world, device);
-  for (const std::int64_t width : {1, 3, 1000}) {
+  for (const std::int64_t width : {1, 3, 1000, 30011}) {
     for (const std::int64_t scale : {0, 1, 5}) {
       const auto rows = [&](int from, int to) { return scale * ((from + 2 * to) % 4); };
       std::vector<std::int64_t> send, receive;
