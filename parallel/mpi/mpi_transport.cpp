@@ -12,9 +12,10 @@ namespace tandem {
 namespace {
 
 // A wait spins where every rank has a processor, then offers its processor to others, then sleeps
-// for longer and longer.
+// for longer and longer. MPI moves nothing while a rank sleeps, so not before a piece of a long
+// message has had its time to pass between ranks that take turns on a processor.
 constexpr auto kSpin = std::chrono::microseconds(10);
-constexpr auto kYield = std::chrono::microseconds(200);
+constexpr auto kYield = std::chrono::microseconds(2000);
 constexpr auto kFirstSleep = std::chrono::microseconds(20);
 constexpr auto kLongestSleep = std::chrono::microseconds(200);
 /// How long messages that nobody may want any more are given to pass.
