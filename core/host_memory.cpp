@@ -10,7 +10,7 @@ namespace tandem {
 namespace {
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugeFrom = std::size_t{4} << 20;
 
 void check_matrix(const Tensor& tensor) {
@@ -21,7 +21,7 @@ void check_matrix(const Tensor& tensor) {
 }  // namespace
 
 void* allocate_host(std::size_t bytes) {
-  const std::size_t alignment = bytes >= kHugeFrom ? kHugePage : kLine;
+  const std::size_t alignment = bytes >= kHugeFrom ? kPage : kLine;
   const std::size_t rounded = (bytes / alignment + 1) * alignment;
   void* memory = rounded > bytes ? std::aligned_alloc(alignment, rounded) : nullptr;
   if (memory == nullptr) {

@@ -8,7 +8,7 @@
 
 namespace tandem {
 
-/// Zero-filled memory, 64-byte aligned; from 4 MiB on aligned to 2 MiB and advised to huge pages.
+/// Zero-filled memory, 64-byte aligned; from 4 MiB on of whole pages and advised to huge ones.
 /// Throws InternalError with the size if there is none.
 void* allocate_host(std::size_t bytes);
 void free_host(void* memory) noexcept;

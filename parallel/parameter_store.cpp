@@ -225,28 +225,33 @@ void ParameterStore::initialize(Device& device, Stream& stream, std::uint64_t se
   std::vector<float> host;
   for (Parameter& parameter : parameters_) {
     const ParameterSpec& spec = parameter.spec();
-    host.assign(static_cast<std::size_t>(parameter.local_shape().numel()), 0.0f);
-    parameter.for_each_run([&](std::int64_t local, std::int64_t global, std::int64_t length) {
-      if (spec.init_std == 0.0) {
-        std::fill_n(host.begin() + local, length, static_cast<float>(spec.init_value));
-        return;
-      }
-      const std::int64_t first_block = global / 4;
-      const std::int64_t last_block = (global + length - 1) / 4;
+    const std::int64_t count = parameter.local_shape().numel();
+    for (std::int64_t start = 0; start < count; start += kHostPiece) {
+      const std::int64_t stop = std::min(start + kHostPiece, count);
+      host.assign(static_cast<std::size_t>(stop - start), 0.0f);
+      parameter.for_each_run_in(
+          start, stop, [&](std::int64_t local, std::int64_t global, std::int64_t length) {
+            float* const values = host.data() + (local - start);
+            if (spec.init_std == 0.0) {
+              std::fill_n(values, length, static_cast<float>(spec.init_value));
+              return;
+            }
+            const std::int64_t first_block = global / 4;
+            const std::int64_t last_block = (global + length - 1) / 4;
 #pragma omp parallel for num_threads(threads) if (threads > 1 && length > 4096)
-      for (std::int64_t block = first_block; block <= last_block; ++block) {
-        const auto z = philox_normals(seed, RandomUse::kWeights, parameter.index_,
-                                      static_cast<std::uint64_t>(block));
-        for (std::int64_t i = 0; i < 4; ++i) {
-          const std::int64_t at = block * 4 + i - global;
-          if (at >= 0 && at < length) {
-            host[static_cast<std::size_t>(local + at)] =
-                static_cast<float>(spec.init_std * z[static_cast<std::size_t>(i)]);
-          }
-        }
-      }
-    });
-    set_master(device, stream, parameter, std::span<const float>(host));
+            for (std::int64_t block = first_block; block <= last_block; ++block) {
+              const auto z = philox_normals(seed, RandomUse::kWeights, parameter.index_,
+                                            static_cast<std::uint64_t>(block));
+              for (std::int64_t i = 0; i < 4; ++i) {
+                const std::int64_t at = block * 4 + i - global;
+                if (at >= 0 && at < length) {
+                  values[at] = static_cast<float>(spec.init_std * z[static_cast<std::size_t>(i)]);
+                }
+              }
+            }
+          });
+      set_master(device, stream, parameter, std::span<const float>(host), start);
+    }
   }
 }
 
@@ -265,29 +270,39 @@ std::int64_t ParameterStore::global_count() const {
 
 namespace {
 
-/// Waits for the stream: the host's memory is the caller's, or goes.
+/// Elements from `start` on. Waits for the stream: the host's memory is the caller's, or goes.
 template <typename From>
-void to_device(Device& device, Stream& stream, const Tensor& tensor, std::span<const From> values) {
-  ensure(std::ssize(values) == tensor.numel(), "values for a tensor of another size");
-  std::vector<std::byte> memory(tensor.bytes());
-  const Tensor host(memory.data(), tensor.dtype, tensor.shape);
-  visit_floating(tensor.dtype, [&](auto type) {
-    std::transform(values.begin(), values.end(), host.as<decltype(type)>(),
-                   [](From value) { return static_cast<decltype(type)>(value); });
-  });
-  device.copy(stream, host, tensor);
-  stream.synchronize();
+void to_device(Device& device, Stream& stream, const Tensor& tensor, std::int64_t start,
+               std::span<const From> values) {
+  const std::int64_t count = std::ssize(values);
+  ensure(start >= 0 && start + count <= tensor.numel(), "values for a tensor of another size");
+  std::vector<std::byte> memory(static_cast<std::size_t>(std::min(count, kHostPiece)) *
+                                size_of(tensor.dtype));
+  for (std::int64_t done = 0; done < count; done += kHostPiece) {
+    const std::int64_t length = std::min(kHostPiece, count - done);
+    const Tensor host(memory.data(), tensor.dtype, {length});
+    visit_floating(tensor.dtype, [&](auto type) {
+      std::transform(values.begin() + done, values.begin() + done + length,
+                     host.as<decltype(type)>(),
+                     [](From value) { return static_cast<decltype(type)>(value); });
+    });
+    device.copy(stream, host, tensor.flat().slice(0, start + done, length));
+    stream.synchronize();
+  }
 }
 
 template <typename From>
-void to_master(Device& device, Stream& stream, const Parameter& parameter,
+void to_master(Device& device, Stream& stream, const Parameter& parameter, std::int64_t start,
                std::span<const From> values) {
-  to_device(device, stream, parameter.weight, values);
+  to_device(device, stream, parameter.weight, start, values);
+  const std::int64_t stop = start + std::ssize(values);
   for (const ParameterShard& shard : parameter.shards) {
-    if (shard.master.dtype != parameter.weight.dtype) {  // else it is a part of the weight
-      to_device(device, stream, shard.master,
-                values.subspan(static_cast<std::size_t>(shard.start),
-                               static_cast<std::size_t>(shard.master.numel())));
+    const std::int64_t first = std::max(start, shard.start), last = std::min(stop, shard.stop());
+    // A master of the weight's type is a part of the weight.
+    if (shard.master.dtype != parameter.weight.dtype && first < last) {
+      to_device(device, stream, shard.master, first - shard.start,
+                values.subspan(static_cast<std::size_t>(first - start),
+                               static_cast<std::size_t>(last - first)));
     }
   }
 }
@@ -295,24 +310,24 @@ void to_master(Device& device, Stream& stream, const Parameter& parameter,
 }  // namespace
 
 void set_master(Device& device, Stream& stream, const Parameter& parameter,
-                std::span<const float> values) {
-  to_master(device, stream, parameter, values);
+                std::span<const float> values, std::int64_t start) {
+  to_master(device, stream, parameter, start, values);
 }
 
 void set_master(Device& device, Stream& stream, const Parameter& parameter,
-                std::span<const double> values) {
+                std::span<const double> values, std::int64_t start) {
   if (parameter.weight.dtype == DType::kF64) {
-    to_master(device, stream, parameter, values);
+    to_master(device, stream, parameter, start, values);
     return;
   }
   // Masters are floats, and a weight is rounded from its master.
   const std::vector<float> narrow(values.begin(), values.end());
-  to_master(device, stream, parameter, std::span<const float>(narrow));
+  to_master(device, stream, parameter, start, std::span<const float>(narrow));
 }
 
 void set_tensor(Device& device, Stream& stream, const Tensor& tensor,
-                std::span<const double> values) {
-  to_device(device, stream, tensor, values);
+                std::span<const double> values, std::int64_t start) {
+  to_device(device, stream, tensor, start, values);
 }
 
 }  // namespace tandem

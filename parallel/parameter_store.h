@@ -92,14 +92,18 @@ class ParameterStore {
   bool allocated_ = false;
 };
 
-/// Gives a parameter's weight, and what this rank keeps of its master, values from the host: one
-/// for each element of its local part. Waits for the stream.
+/// Elements that pass through the host at once, where memory must not grow with a parameter.
+inline constexpr std::int64_t kHostPiece = 1 << 18;
+
+/// Gives elements [start, start + size) of a parameter's local part, of the weight and of what this
+/// rank keeps of the master, values from the host. Waits for the stream.
 void set_master(Device& device, Stream& stream, const Parameter& parameter,
-                std::span<const float> values);
+                std::span<const float> values, std::int64_t start = 0);
 void set_master(Device& device, Stream& stream, const Parameter& parameter,
-                std::span<const double> values);
-/// Copies host values into a tensor of any floating type; rounds to nearest. Waits for the stream.
+                std::span<const double> values, std::int64_t start = 0);
+/// Copies host values into elements from `start` on of a tensor of any floating type; rounds to
+/// nearest. Waits for the stream.
 void set_tensor(Device& device, Stream& stream, const Tensor& tensor,
-                std::span<const double> values);
+                std::span<const double> values, std::int64_t start = 0);
 
 }  // namespace tandem

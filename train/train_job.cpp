@@ -165,6 +165,7 @@ class Run {
         directory_.emplace(config_, *rank_.log, resumed_in_place());
       }
     });
+    speed_->measure_roof(session_);  // its matrices are gone before the arena comes
     Arena arena(*rank_.device, *measured_);
     TrainState state(config_, rank_.layout, rank_.precision, max_rows(config_), arena);
     Trainer trainer(rank_, config_, state, source_);
@@ -181,7 +182,6 @@ class Run {
     });
     checkpoint_.reset();
     CheckpointSaver saver(rank_, config_, state.store, run_path(config_));
-    speed_->measure_roof(session_);
     console_.table(table());
     if (directory_) {
       directory_->write(table(), *measured_);

@@ -2,6 +2,7 @@
 // sized for the fullest micro-batch. The allocator's entry points are replaced by counting ones.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <fstream>
@@ -18,10 +19,12 @@ constexpr std::size_t kLarge = 64 * 1024;
 std::atomic<bool> counting{false};
 std::atomic<int> large_requests{0};
 std::atomic<int> requests{0};
+std::atomic<std::size_t> largest{0};
 
 void count(std::size_t bytes) {
   if (counting.load(std::memory_order_relaxed)) {
     requests.fetch_add(1, std::memory_order_relaxed);
+    largest = std::max(largest.load(), bytes);
   }
   if (bytes >= kLarge && counting.load(std::memory_order_relaxed)) {
     large_requests.fetch_add(1, std::memory_order_relaxed);
@@ -135,6 +138,30 @@ TEST(Allocations, NothingLargeIsAllocatedAfterTheFirstStep) {
     EXPECT_EQ(requests_after_the_first_step(config), 0);
     EXPECT_EQ(requests_after_the_first_step(with_layout(large_config(precision), 1, 1, 4)), 0);
   }
+}
+
+// Weights of any size come through the host without a copy of their size.
+TEST(Allocations, InitialWeightsAreDrawnInPieces) {
+  const auto device = one_thread_cpu();
+  const auto stream = device->make_stream("test");
+  ParameterStore store(Layout{1, 1, 0}), sizes(Layout{1, 1, 0});
+  for (ParameterStore* each : {&store, &sizes}) {
+    each->add({.name = "fc2.weight",
+               .shape = {1024, 1024},
+               .cut_dimension = 1,
+               .init_std = 0.02,
+               .block = "b"});
+  }
+  Arena measured;
+  sizes.allocate(measured, Precision{}, {.moments = 2});
+  Arena arena(*device, measured);
+  store.allocate(arena, Precision{}, {.moments = 2});
+  largest = 0;
+  counting = true;
+  store.initialize(*device, *stream, 1, 1);
+  counting = false;
+  EXPECT_GE(largest, kLarge);
+  EXPECT_LE(largest, static_cast<std::size_t>(kHostPiece) * sizeof(float));
 }
 
 /// A field of /proc/self/status, in bytes.

@@ -15,9 +15,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Elements that are read at once.
-constexpr std::int64_t kChunk = 1 << 20;
-
 std::vector<std::int64_t> sizes_of(const Shape& shape) {
   std::vector<std::int64_t> sizes;
   for (int i = 0; i < shape.rank(); ++i) {
@@ -26,28 +23,46 @@ std::vector<std::int64_t> sizes_of(const Shape& shape) {
   return sizes;
 }
 
-/// Copies the overlap of a piece with this rank's part of the parameter; returns its elements.
+/// Copies the overlap of a piece with elements [start, start + local.size()) of this rank's part of
+/// the parameter; returns how many they are.
 std::int64_t copy_overlap(const SafetensorsFile& file, const Piece& piece,
-                          const Parameter& parameter, std::vector<double>& local) {
+                          const Parameter& parameter, std::int64_t start, std::span<double> local) {
   std::int64_t copied = 0;
-  // Elements [start, start + chunk.size()) of the piece: short runs do not become short reads.
+  // Elements of the piece from `read` on: short runs do not become short reads.
   std::vector<double> chunk;
-  std::int64_t start = 0;
+  std::int64_t read = 0;
   for_each_common_run(
       piece, parameter, [&](std::int64_t from, std::int64_t to, std::int64_t length) {
-        copied += length;
-        if (length >= kChunk) {
-          file.read(piece.key, from, length, local.data() + to);
+        const std::int64_t before = std::clamp<std::int64_t>(start - to, 0, length);
+        from += before;
+        to += before - start;
+        length = std::min(length - before, std::ssize(local) - to);
+        if (length <= 0) {
           return;
         }
-        if (from < start || from + length > start + std::ssize(chunk)) {
-          start = from;
-          chunk.resize(static_cast<std::size_t>(std::min(kChunk, piece.numel() - start)));
-          file.read(piece.key, start, std::ssize(chunk), chunk.data());
+        copied += length;
+        double* const out = local.data() + to;
+        if (length >= kHostPiece) {
+          file.read(piece.key, from, length, out);
+          return;
         }
-        std::copy_n(chunk.begin() + (from - start), length, local.begin() + to);
+        if (from < read || from + length > read + std::ssize(chunk)) {
+          read = from;
+          chunk.resize(static_cast<std::size_t>(std::min(kHostPiece, piece.numel() - read)));
+          file.read(piece.key, read, std::ssize(chunk), chunk.data());
+        }
+        std::copy_n(chunk.begin() + (from - read), length, out);
       });
   return copied;
+}
+
+/// Calls `visit(start, stop)` for ranges of at most kHostPiece elements that cover `parameter`.
+template <typename Visit>
+void in_pieces(const Parameter& parameter, const Visit& visit) {
+  const std::int64_t count = parameter.local_shape().numel();
+  for (std::int64_t start = 0; start < count; start += kHostPiece) {
+    visit(start, std::min(start + kHostPiece, count));
+  }
 }
 
 }  // namespace
@@ -143,8 +158,9 @@ void Checkpoint::check_model(const Config& config, int moments) const {
   }
 }
 
-std::vector<double> Checkpoint::read(const Parameter& parameter, Kept kept) {
-  std::vector<double> local(static_cast<std::size_t>(parameter.local_shape().numel()), 0.0);
+std::vector<double> Checkpoint::read(const Parameter& parameter, Kept kept, std::int64_t start,
+                                     std::int64_t stop) {
+  std::vector<double> local(static_cast<std::size_t>(stop - start), 0.0);
   std::int64_t filled = 0;
   for (const Piece& piece : manifest_.pieces) {
     if (piece.tensor != parameter.name() || piece.kept != kept) {
@@ -158,10 +174,11 @@ std::vector<double> Checkpoint::read(const Parameter& parameter, Kept kept) {
           directory_.string(), piece.tensor, piece.shape.to_string(), piece.parts, piece.dimension,
           spec.shape.to_string(), spec.parts, spec.cut_dimension));
     }
-    filled += copy_overlap(file(piece.file), piece, parameter, local);
+    filled += copy_overlap(file(piece.file), piece, parameter, start, local);
   }
   std::int64_t expected = 0;
-  parameter.for_each_run([&](auto, auto, std::int64_t length) { expected += length; });
+  parameter.for_each_run_in(start, stop,
+                            [&](auto, auto, std::int64_t length) { expected += length; });
   if (filled != expected) {
     throw DataError(fmt::format("{}: holds {} of the {} elements of {} ({}) that are needed",
                                 directory_.string(), filled, expected, parameter.name(),
@@ -174,7 +191,10 @@ void Checkpoint::load(RankContext& rank, ParameterStore& store) {
   const int moments = store.options().moments;
   for (const Parameter& parameter : store.parameters()) {
     for (std::size_t kept = 0; kept <= static_cast<std::size_t>(moments); ++kept) {
-      set_kept(rank, parameter, kAllKept[kept], read(parameter, kAllKept[kept]));
+      in_pieces(parameter, [&](std::int64_t start, std::int64_t stop) {
+        set_kept(rank, parameter, kAllKept[kept], read(parameter, kAllKept[kept], start, stop),
+                 start);
+      });
     }
   }
 }
@@ -209,16 +229,20 @@ std::unique_ptr<Checkpoint> newest_whole(const fs::path& run, std::vector<std::s
 }
 
 void set_kept(RankContext& rank, const Parameter& parameter, Kept kept,
-              const std::vector<double>& values) {
+              const std::vector<double>& values, std::int64_t start) {
   if (kept == Kept::kMaster) {
-    set_master(*rank.device, *rank.compute, parameter, std::span<const double>(values));
+    set_master(*rank.device, *rank.compute, parameter, std::span<const double>(values), start);
     return;
   }
+  const std::int64_t stop = start + std::ssize(values);
   for (const ParameterShard& shard : parameter.shards) {
-    const Tensor& tensor = tensor_of(shard, kept);
-    set_tensor(*rank.device, *rank.compute, tensor,
-               std::span(values).subspan(static_cast<std::size_t>(shard.start),
-                                         static_cast<std::size_t>(tensor.numel())));
+    const std::int64_t first = std::max(start, shard.start), last = std::min(stop, shard.stop());
+    if (first < last) {
+      set_tensor(*rank.device, *rank.compute, tensor_of(shard, kept),
+                 std::span(values).subspan(static_cast<std::size_t>(first - start),
+                                           static_cast<std::size_t>(last - first)),
+                 first - shard.start);
+    }
   }
 }
 
@@ -244,11 +268,14 @@ void check_weights(const fs::path& path, const std::vector<ParameterSpec>& param
 void import_weights(const fs::path& path, RankContext& rank, ParameterStore& store) {
   const SafetensorsFile file(path);
   for (const Parameter& parameter : store.parameters()) {
-    std::vector<double> local(static_cast<std::size_t>(parameter.local_shape().numel()), 0.0);
-    parameter.for_each_run([&](std::int64_t to, std::int64_t from, std::int64_t length) {
-      file.read(parameter.name(), from, length, local.data() + to);
+    in_pieces(parameter, [&](std::int64_t start, std::int64_t stop) {
+      std::vector<double> local(static_cast<std::size_t>(stop - start), 0.0);
+      parameter.for_each_run_in(
+          start, stop, [&](std::int64_t to, std::int64_t from, std::int64_t length) {
+            file.read(parameter.name(), from, length, local.data() + (to - start));
+          });
+      set_kept(rank, parameter, Kept::kMaster, local, start);
     });
-    set_kept(rank, parameter, Kept::kMaster, local);
   }
 }
 
@@ -258,7 +285,8 @@ void export_weights(Checkpoint& checkpoint, const std::vector<ParameterSpec>& pa
   std::vector<SafetensorsItem> items;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Parameter whole(parameters[i], Layout{1, 1, 0}, static_cast<std::uint32_t>(i));
-    const std::vector<double> values = checkpoint.read(whole, Kept::kMaster);
+    const std::vector<double> values =
+        checkpoint.read(whole, Kept::kMaster, 0, whole.local_shape().numel());
     memory.emplace_back(values.begin(), values.end());
     items.push_back(
         {.name = whole.name(), .dtype = DType::kF32, .shape = sizes_of(whole.spec().shape)});

@@ -28,8 +28,9 @@ class Checkpoint {
   /// Throws DataError if this is a checkpoint of another model or optimizer than the config's.
   void check_model(const Config& config, int moments) const;
 
-  /// All elements of this rank's part of a parameter, padding 0.
-  std::vector<double> read(const Parameter& parameter, Kept kept);
+  /// Elements [start, stop) of this rank's part of a parameter, padding 0.
+  std::vector<double> read(const Parameter& parameter, Kept kept, std::int64_t start,
+                           std::int64_t stop);
   /// Masters, moments and stored weights of this rank. Waits for the compute stream.
   void load(RankContext& rank, ParameterStore& store);
 
@@ -47,9 +48,9 @@ std::unique_ptr<Checkpoint> newest_whole(const std::filesystem::path& run,
                                          std::vector<std::string>& skipped);
 
 /// Gives a parameter's master, and the stored weight made of it, or a moment, new values: one for
-/// each element of its local part, of which a shard takes its own.
+/// each element of its local part from `start` on, of which a shard takes its own.
 void set_kept(RankContext& rank, const Parameter& parameter, Kept kept,
-              const std::vector<double>& values);
+              const std::vector<double>& values, std::int64_t start = 0);
 
 /// Throws DataError if a file of whole tensors, named as in PyTorch, is not of these parameters.
 void check_weights(const std::filesystem::path& path, const std::vector<ParameterSpec>& parameters);
