@@ -60,7 +60,8 @@ double value(std::size_t parameter, Kept kept, std::int64_t element) {
 /// One rank's parameters in a layout.
 class Model {
  public:
-  Model(World& world, Device& device, int tp, DType storage = DType::kF32, bool sharded = false)
+  Model(World& world, Device& device, int tp, DType storage = DType::kF32, bool sharded = false,
+        const std::vector<ParameterSpec>& specs = every_cut(), std::int64_t bucket_elements = 32)
       : host_(make_reference_device(1)),
         log_(world.rank()),
         compute_(device.make_stream("compute")),
@@ -74,15 +75,14 @@ class Model {
     context.compute = compute_.get();
     context.control = control_.get();
     context.log = &log_;
-    for (ParameterSpec& spec : every_cut()) {
-      store_.add(std::move(spec));
-    }
     Arena measured;
     ParameterStore sizes(context.layout);
-    for (ParameterSpec& spec : every_cut()) {
-      sizes.add(std::move(spec));
+    for (const ParameterSpec& spec : specs) {
+      store_.add(spec);
+      sizes.add(spec);
     }
-    const StoreOptions options{.moments = 2, .sharded = sharded, .bucket_elements = 32};
+    const StoreOptions options{
+        .moments = 2, .sharded = sharded, .bucket_elements = bucket_elements};
     sizes.allocate(measured, context.precision, options);
     arena_ = std::make_unique<Arena>(device, measured);
     store_.allocate(*arena_, context.precision, options);
@@ -448,6 +448,58 @@ TEST(Checkpoint, IsNotPublishedWithoutAFile) {
   EXPECT_THAT(refusal([&] { checkpoints.publish(manifest, 2); }),
               AllOf(HasSubstr("rank_00001.safetensors"), HasSubstr("all hosts share")));
   EXPECT_FALSE(fs::exists(checkpoints.finished(10)));
+}
+
+// What is larger than the host's pieces is read in several, wherever they and the shards end.
+TEST(Checkpoint, LargeParametersAreReadInPieces) {
+  const std::vector<ParameterSpec> specs = {
+      {.name = "fc2.weight", .shape = {300, 2000}, .cut_dimension = 1, .block = "b"},
+      {.name = "fc1.weight", .shape = {2000, 301}, .cut_dimension = 0, .parts = 2, .block = "b"}};
+  ASSERT_GT(specs[0].shape.numel(), 2 * kHostPiece);
+  constexpr std::int64_t kBucket = 500000;
+  Config config;
+  config.checkpoint = {.every = 1, .keep = 2};
+  const Folder folder;
+  run_ranks(2, [&](World& world, Device& device) {
+    Model model(world, device, 2, DType::kF32, false, specs, kBucket);
+    model.fill();
+    CheckpointSaver saver(model.context, config, model.store(), folder.path());
+    saver.save({.step = 10});
+    saver.finish();
+  });
+  for (const int tp : {1, 2, 4}) {
+    for (const bool sharded : {false, true}) {
+      run_ranks(4, [&](World& world, Device& device) {
+        Model model(world, device, tp, DType::kBF16, sharded, specs, kBucket);
+        Checkpoint(folder.path() / "checkpoints/step_00000010").load(model.context, model.store());
+        model.expect_filled();
+      });
+    }
+  }
+}
+
+TEST(Checkpoint, DataRanksShareOutWhatTheyWrite) {
+  constexpr std::int64_t kMatrix = 8 * 24, kVector = 8;
+  std::vector<std::int64_t> written;
+  std::size_t most = 0;
+  for (int rank = 0; rank < 2; ++rank) {
+    ParameterStore store(Layout{1, 2, rank});
+    for (int layer = 0; layer < 4; ++layer) {  // a matrix and a vector in turns
+      const std::string name = std::to_string(layer);
+      store.add({.name = name + ".weight", .shape = {8, 24}, .block = name});
+      store.add({.name = name + ".bias", .shape = {8}});
+    }
+    Arena measuring;
+    store.allocate(measuring, Precision{}, {.moments = 2});
+    written.push_back(0);
+    for (const WrittenPiece& piece : pieces_of(store)) {
+      written.back() += piece.piece.numel();
+    }
+    most = CheckpointSaver::copy_bytes(store);
+  }
+  EXPECT_EQ(written[0] + written[1], 3 * 4 * (kMatrix + kVector));
+  EXPECT_EQ(written[0], written[1]);
+  EXPECT_EQ(most, static_cast<std::size_t>(written[0]) * sizeof(float));
 }
 
 TEST(Checkpoint, GoesOutAndInAsOneFile) {

@@ -65,17 +65,43 @@ std::int64_t elements_before(const Piece& box, const Parameter& parameter, std::
          std::clamp<std::int64_t>(at % local_row - first, 0, box.row());
 }
 
+/// Where all data ranks hold the same: who writes each parameter, the one that has least so far.
+struct Shares {
+  explicit Shares(const ParameterStore& store)
+      : elements(static_cast<std::size_t>(store.layout().dp), 0) {
+    for (const Parameter& parameter : store.parameters()) {
+      const auto least = std::min_element(elements.begin(), elements.end());
+      *least += parameter.local_shape().numel();
+      writers.push_back(static_cast<int>(least - elements.begin()));
+    }
+  }
+
+  std::vector<std::int64_t> elements;  ///< of each data rank
+  std::vector<int> writers;            ///< of each parameter
+};
+
 }  // namespace
+
+std::int64_t most_written(const ParameterStore& store) {
+  if (!store.options().sharded) {
+    const Shares shares(store);
+    return *std::max_element(shares.elements.begin(), shares.elements.end());
+  }
+  std::int64_t elements = 0;
+  for (const OwnedRange& owned : store.owned()) {
+    elements += owned.range.master.numel();
+  }
+  return elements;
+}
 
 std::vector<WrittenPiece> pieces_of(const ParameterStore& store) {
   const Layout& layout = store.layout();
-  const bool sharded = store.options().sharded;
+  const std::vector<int> writers = Shares(store).writers;
   std::vector<WrittenPiece> pieces;
   for (std::size_t i = 0; i < store.parameters().size(); ++i) {
     const Parameter& parameter = store.parameters()[i];
-    const bool my_turn =
-        sharded || static_cast<int>(i % static_cast<std::size_t>(layout.dp)) == layout.dp_rank();
-    if (!my_turn || (!parameter.is_cut() && layout.tp_rank() != 0)) {
+    const bool mine = store.options().sharded || writers[i] == layout.dp_rank();
+    if (!mine || (!parameter.is_cut() && layout.tp_rank() != 0)) {
       continue;
     }
     const ParameterSpec& spec = parameter.spec();

@@ -54,10 +54,12 @@ struct WrittenPiece {
   std::size_t shard;      ///< index in the parameter's shards
 };
 
-/// The pieces that the rank of `store` writes, in order. Data ranks that hold the same take turns,
-/// and what is replicated over a tensor-parallel group is its first rank's. The store may be a
+/// The pieces that the rank of `store` writes, in order. Data ranks that hold the same share them
+/// out, and what is replicated over a tensor-parallel group is its first rank's. The store may be a
 /// measured one.
 std::vector<WrittenPiece> pieces_of(const ParameterStore& store);
+/// Parameters that the rank with most of them writes, padding included.
+std::int64_t most_written(const ParameterStore& store);
 
 /// Calls `visit(in_piece, in_local, length)` for each run of the piece's elements that lies in
 /// `parameter`, which is this rank's part of the piece's tensor: offsets from the piece's first

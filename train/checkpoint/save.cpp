@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "core/error.h"
 #include "core/safetensors.h"
@@ -36,23 +37,27 @@ std::vector<Piece> all_pieces(const ParameterStore& store) {
   return pieces;
 }
 
-/// Moves a piece's elements together where its shard also holds other parts or padding. `from`: the
-/// shard's first element.
+/// Moves a piece's elements together where its shard has padding between them. `from`: the shard's
+/// first element.
 const std::byte* packed(const Piece& piece, const Parameter& parameter, std::int64_t shard_start,
                         const std::byte* from, std::size_t element,
                         std::vector<std::byte>& memory) {
-  const std::byte* together = nullptr;
+  std::optional<std::int64_t> offset;  // of the shard's elements against the piece's
+  bool together = true;
+  for_each_common_run(piece, parameter, [&](std::int64_t to, std::int64_t at, std::int64_t) {
+    together = together && at - to == offset.value_or(at - to);
+    offset = at - to;
+  });
+  if (together && offset) {
+    return from + static_cast<std::size_t>(*offset - shard_start) * element;
+  }
+  memory.resize(static_cast<std::size_t>(piece.numel()) * element);
   for_each_common_run(piece, parameter, [&](std::int64_t to, std::int64_t at, std::int64_t length) {
-    const std::byte* run = from + static_cast<std::size_t>(at - shard_start) * element;
-    if (length == piece.numel()) {
-      together = run;
-      return;
-    }
-    memory.resize(static_cast<std::size_t>(piece.numel()) * element);
-    std::memcpy(memory.data() + static_cast<std::size_t>(to) * element, run,
+    std::memcpy(memory.data() + static_cast<std::size_t>(to) * element,
+                from + static_cast<std::size_t>(at - shard_start) * element,
                 static_cast<std::size_t>(length) * element);
   });
-  return together != nullptr ? together : memory.data();
+  return memory.data();
 }
 
 }  // namespace
@@ -75,9 +80,9 @@ std::vector<CheckpointSaver::Written> CheckpointSaver::written_by(const Paramete
 }
 
 std::size_t CheckpointSaver::copy_bytes(const ParameterStore& store) {
-  std::size_t bytes = 0;
-  written_by(store, bytes);
-  return bytes;
+  const DType main = store.parameters().front().shards.front().master.dtype;
+  return static_cast<std::size_t>(most_written(store) * (1 + store.options().moments)) *
+         size_of(main);
 }
 
 CheckpointSaver::CheckpointSaver(RankContext& rank, const Config& config,

@@ -26,7 +26,8 @@ class CheckpointSaver {
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
-  /// Host memory for the copy of what this rank writes; `store` may be a measured one.
+  /// Host memory for the copy of what a rank writes, of the rank that writes most; `store` may be a
+  /// measured one.
   static std::size_t copy_bytes(const ParameterStore& store);
 
   // Collective over all ranks, in the same order on each.
