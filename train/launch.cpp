@@ -363,17 +363,24 @@ void Session::capture(void (*CudaModule::*call)()) const {
   meet();  // none is ahead in one that is, or is not
 }
 
-void Session::check_memory(const Config& config, const Arena& measured, std::size_t data) const {
+HostMemory Session::host_memory(const Config& config, const ParameterStore& store) const {
+  return tandem::host_memory(config, store, rank_.precision,
+                             {.threads = placement_.device == DeviceKind::kCpu ? rank_.threads : 0,
+                              .processes = world_->kind() == "mpi"});
+}
+
+void Session::check_memory(const Config& config, const Arena& measured,
+                           const HostMemory& beside) const {
   const auto check = [&](const RankMemory& memory, const SharedMemory& shared) {
     tandem::check_memory(config, rank_.layout, rank_.precision, memory, shared);
   };
   const SharedMemory host{available_memory(), hosts_.ranks_here};
   if (device_->host_memory()) {
-    return check({measured, data}, host);
+    return check({measured, beside}, host);
   }
-  check({measured}, {device_->free_memory(), placement_.sharers, true});
+  check({measured, {}}, {device_->free_memory(), placement_.sharers, true});
   const Arena nothing;
-  check({nothing, data}, host);
+  check({nothing, beside}, host);
 }
 
 void agree(Communicator& control, const std::function<void()>& check) {

@@ -17,6 +17,7 @@
 #include "parallel/world.h"
 #include "train/command_line.h"
 #include "train/config.h"
+#include "train/host_memory.h"
 #include "train/hosts.h"
 #include "train/placement.h"
 
@@ -40,8 +41,13 @@ class Session {
   void begin_capture() const { capture(&CudaModule::profiler_start); }
   void end_capture() const { capture(&CudaModule::profiler_stop); }
   /// Throws ConfigError if what the arena measured, in the rank's precision, does not fit where the
-  /// device has its memory, or `data` bytes beside it on the host.
-  void check_memory(const Config& config, const Arena& measured, std::size_t data) const;
+  /// device has its memory, or what is beside it on the host.
+  void check_memory(const Config& config, const Arena& measured, const HostMemory& beside) const;
+  void check_memory(const Config& config, const Arena& measured, std::size_t data) const {
+    check_memory(config, measured, HostMemory{.data = data});
+  }
+  /// What this rank takes from the host beside the arena; `store`: its parameters, laid out.
+  HostMemory host_memory(const Config& config, const ParameterStore& store) const;
 
  private:
   void capture(void (*CudaModule::*call)()) const;

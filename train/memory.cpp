@@ -47,18 +47,28 @@ std::string bytes_text(std::size_t bytes) {
   return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
 }
 
+std::vector<std::pair<std::string_view, std::size_t>> categories(const RankMemory& memory) {
+  std::vector<std::pair<std::string_view, std::size_t>> all;
+  for (std::size_t c = 0; c < kMemoryCategories; ++c) {
+    const auto category = static_cast<MemoryCategory>(c);
+    all.emplace_back(name_of(category), memory.measured.bytes(category));
+  }
+  all.emplace_back("data", memory.host.data);
+  all.emplace_back("checkpoint", memory.host.checkpoint);
+  all.emplace_back("libraries", memory.host.libraries);
+  return all;
+}
+
 std::string memory_table(const RankMemory& memory) {
   std::string table;
   const auto row = [&](std::string_view what, std::size_t bytes) {
-    if (bytes > 0) {
-      table += fmt::format("  {:<14}{:>12}\n", what, bytes_text(bytes));
-    }
+    table += fmt::format("  {:<14}{:>12}\n", what, bytes_text(bytes));
   };
-  for (std::size_t c = 0; c < kMemoryCategories; ++c) {
-    const auto category = static_cast<MemoryCategory>(c);
-    row(name_of(category), memory.measured.bytes(category));
+  for (const auto& [name, bytes] : categories(memory)) {
+    if (bytes > 0) {
+      row(name, bytes);
+    }
   }
-  row("data", memory.data);
   row("total", memory.total());
   return table;
 }
@@ -74,7 +84,7 @@ void check_memory(const Config& config, const Layout& layout, const Precision& p
                   bytes_text(memory.total()), shared.gpu ? "GPU" : "host", bytes_text(budget),
                   shared.ranks == 1 ? "it" : fmt::format("each of its {} ranks", shared.ranks),
                   memory_table(memory));
-  const std::size_t for_arena = budget - std::min(budget, memory.data);
+  const std::size_t for_arena = budget - std::min(budget, memory.host.total());
   if (const auto micro_batch = fitting_micro_batch(config, layout, precision, for_arena)) {
     text += fmt::format("What would fit: train.micro_batch: {} (now {}), with more accumulation.",
                         *micro_batch, config.train.micro_batch);
@@ -82,7 +92,7 @@ void check_memory(const Config& config, const Layout& layout, const Precision& p
     text += fmt::format(
         "What would fit: {}more tensor-parallel ranks over more {} (parallel.tp is {}), or a "
         "smaller model (model.hidden {}, model.ffn {}, model.layers {}).",
-        memory.data > budget / 2  // the rows of a step are made before it, however it is cut
+        memory.host.data > budget / 2  // the rows of a step are made before it, however it is cut
             ? fmt::format("a smaller train.global_batch (now {}), ", config.train.global_batch)
             : "",
         shared.gpu ? "GPUs" : "hosts", config.parallel.tp, config.model.hidden, config.model.ffn,

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/arena.h"
 #include "parallel/layout.h"
 #include "train/config.h"
+#include "train/host_memory.h"
 
 namespace tandem {
 
@@ -14,12 +18,15 @@ std::string bytes_text(std::size_t bytes);
 /// What one rank asks for, before it has asked.
 struct RankMemory {
   const Arena& measured;
-  std::size_t data = 0;  ///< DataSource::buffer_bytes(); host memory
+  HostMemory host;
 
-  std::size_t total() const { return measured.total() + data; }
+  std::size_t total() const { return measured.total() + host.total(); }
 };
 
-/// The arena's categories and the data, one line each, with their share of one rank's memory.
+/// Bytes by category: the arena's, then "data", "checkpoint" and "libraries".
+std::vector<std::pair<std::string_view, std::size_t>> categories(const RankMemory& memory);
+
+/// Those that are not 0, a line each.
 std::string memory_table(const RankMemory& memory);
 
 /// Memory that several ranks share.

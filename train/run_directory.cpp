@@ -142,14 +142,13 @@ void RunDirectory::write(const RunWarning& warning) {
                          warning.kind, nlohmann::json(warning.text).dump()));
 }
 
-void RunDirectory::write(const Table& table, const Arena& memory) {
+void RunDirectory::write(const Table& table, const RankMemory& memory) {
   nlohmann::ordered_json startup, bytes;
   for (const auto& [label, value] : table.rows) {
     startup[label] = value;
   }
-  for (std::size_t c = 0; c < kMemoryCategories; ++c) {
-    const auto category = static_cast<MemoryCategory>(c);
-    bytes[std::string(name_of(category))] = memory.bytes(category);
+  for (const auto& [category, of_category] : categories(memory)) {
+    bytes[std::string(category)] = of_category;
   }
   std::ofstream out(path_ / kFacts);
   out << nlohmann::ordered_json(

@@ -9,12 +9,12 @@
 #include <set>
 #include <string>
 
-#include "core/arena.h"
 #include "core/log.h"
 #include "core/profiler.h"
 #include "parallel/layout.h"
 #include "parallel/ledger.h"
 #include "train/config.h"
+#include "train/memory.h"
 #include "train/run_speed.h"
 #include "train/table.h"
 #include "train/tensorboard.h"
@@ -52,7 +52,7 @@ class RunDirectory {
   void write(std::int64_t step, const EvaluationResult& evaluation);
   void write(const RunWarning& warning);
   /// run.json: the start-up table, and a rank's memory by category.
-  void write(const Table& table, const Arena& memory);
+  void write(const Table& table, const RankMemory& memory);
   /// traffic.json, anew: what rank 0's collectives came to, label by label, and the time of its
   /// phases.
   void write(const Ledger& ledger, const Profiler& profiler, const TrafficFacts& facts);

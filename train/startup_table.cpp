@@ -80,15 +80,22 @@ Table startup_table(Session& session, const Config& config, const RunFacts& fact
   row("batch", fmt::format("{} sequences = {} per micro-batch x {} data rank{} x {} accumulated",
                            config.train.global_batch, config.train.micro_batch, layout.dp,
                            layout.dp == 1 ? "" : "s", config.accumulation()));
-  std::string memory;
-  for (std::size_t c = 0; c < kMemoryCategories; ++c) {
-    const auto category = static_cast<MemoryCategory>(c);
-    if (facts.memory->bytes(category) > 0) {
-      memory += fmt::format("{}{} {}", memory.empty() ? "" : ", ", name_of(category),
-                            bytes_text(facts.memory->bytes(category)));
+  const auto memory = [&](const char* label, const Arena& arena, const HostMemory& beside) {
+    const RankMemory of_rank{arena, beside};
+    std::vector<std::string> parts;
+    for (const auto& [name, bytes] : categories(of_rank)) {
+      if (bytes > 0) {
+        parts.push_back(fmt::format("{} {}", name, bytes_text(bytes)));
+      }
     }
+    row(label, fmt::format("{} per rank: {}", bytes_text(of_rank.total()), fmt::join(parts, ", ")));
+  };
+  if (rank.device->host_memory()) {
+    memory("memory", *facts.memory, facts.beside);
+  } else {
+    memory("memory", *facts.memory, {});
+    memory("host memory", Arena(), facts.beside);
   }
-  row("memory", fmt::format("{} per rank: {}", bytes_text(facts.memory->total()), memory));
   if (!facts.directory.empty()) {
     row("run", facts.directory);
   }

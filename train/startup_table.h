@@ -12,6 +12,7 @@ namespace tandem {
 /// What the table shows beside the session's and the config's own.
 struct RunFacts {
   const Arena* memory = nullptr;  ///< as measured, of one rank
+  HostMemory beside;
   double parameters = 0.0;
   double flops_per_token = 0.0;
   double roof = 0.0;  ///< FLOP/s of all hosts or GPUs; 0 where it was not measured

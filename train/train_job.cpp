@@ -103,7 +103,9 @@ class Run {
     for (const Parameter& parameter : measured.store.parameters()) {
       specs_.push_back(parameter.spec());
     }
-    checkpoint_copy_bytes_ = CheckpointSaver::copy_bytes(measured.store);
+    beside_ = session_.host_memory(config_, measured.store);
+    // The source's own word, whatever it is.
+    beside_.data = source_.buffer_bytes() + Trainer::pinned_bytes(*rank_.device, source_);
     speed_.emplace(6.0 * static_cast<double>(measured.network.matmul_parameters()));
   }
 
@@ -184,7 +186,8 @@ class Run {
     CheckpointSaver saver(rank_, config_, state.store, run_path(config_));
     console_.table(table());
     if (directory_) {
-      directory_->write(table(), *measured_);
+      directory_->write(table(),
+                        {*measured_, rank_.device->host_memory() ? beside_ : HostMemory{}});
     }
     if (config_.profile.trace) {
       trace_.emplace();
@@ -212,10 +215,7 @@ class Run {
 
  private:
   void agree_on_memory() {
-    const std::size_t copies = (config_.checkpoint.every > 0 ? checkpoint_copy_bytes_ : 0) +
-                               Trainer::pinned_bytes(*rank_.device, source_);
-    agree(*rank_.control,
-          [&] { session_.check_memory(config_, *measured_, source_.buffer_bytes() + copies); });
+    agree(*rank_.control, [&] { session_.check_memory(config_, *measured_, beside_); });
   }
 
   /// A rank that fails by itself says so before its saver waits for the checkpoint that it is
@@ -335,6 +335,7 @@ class Run {
   Table table() const {
     return startup_table(session_, config_,
                          {.memory = &*measured_,
+                          .beside = beside_,
                           .parameters = parameters_,
                           .flops_per_token = speed_->flops_per_token(),
                           .roof = speed_->roof(),
@@ -399,7 +400,7 @@ class Run {
   std::optional<TraceRecorder> trace_;
   std::unique_ptr<Checkpoint> checkpoint_;  ///< until it is loaded
   std::vector<ParameterSpec> specs_;
-  std::size_t checkpoint_copy_bytes_ = 0;
+  HostMemory beside_;  ///< the arena
   std::string start_;  ///< where weights came from, if not from the seed
   double parameters_ = 0.0;
   std::optional<RunSpeed> speed_;  ///< from the constructor on

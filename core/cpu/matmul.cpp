@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/cpu/converted_blocks.h"
 #include "core/cpu/kernels.h"
 
 namespace tandem::cpu {
@@ -60,17 +61,6 @@ void empty_contraction(const Gemm& args, int threads) {
     convert_matrix(args.bias.reshape({1, args.c.dim(1)}), args.c.slice(0, r, 1), threads);
   }
 }
-
-// Blocks of a converted product: large enough that converting an operand block again for each block
-// of the other costs one or two per cent, small enough that the fp32 block of c stays in the cache.
-constexpr std::int64_t kBlockRows = 512;
-constexpr std::int64_t kBlockColumns = 1024;
-// The contraction of a product with an fp32 result is a weight gradient's: as long as the
-// micro-batch, and added up in pieces so that the blocks' memory does not depend on it.
-constexpr std::int64_t kBlockInner = 1024;
-
-/// Floats in whole cache lines.
-std::int64_t whole_lines(std::int64_t count) { return (count + 15) / 16 * 16; }
 
 /// Rows [start, start + length) of op(matrix)'s dimension `dimension`.
 Tensor slice_of(const Tensor& matrix, bool transpose, int dimension, std::int64_t start,
@@ -176,17 +166,13 @@ void Matmul::multiply(const Gemm& args) {
 
 void Matmul::multiply_converted(const Gemm& args) {
   const std::int64_t m = args.c.dim(0), n = args.c.dim(1), k = inner(args);
-  const std::int64_t columns = std::min(n, kBlockColumns);
   const bool convert_c = args.c.dtype != DType::kF32;
-  const std::int64_t depth = convert_c ? k : kBlockInner;
-  const std::int64_t a_size = whole_lines(kBlockRows * depth);
-  const std::int64_t b_size = whole_lines(columns * depth);
-  const std::int64_t c_size = convert_c ? whole_lines(kBlockRows * columns) : 0;
-  float* a_memory =
-      blocks_.reserve<float>(static_cast<std::size_t>(a_size + b_size + c_size + columns));
-  float* b_memory = a_memory + a_size;
-  float* c_memory = b_memory + b_size;
-  float* bias_memory = c_memory + c_size;
+  const ConvertedBlocks blocks(n, k, convert_c);
+  const std::int64_t columns = blocks.columns, depth = blocks.depth;
+  float* a_memory = blocks_.reserve<float>(static_cast<std::size_t>(blocks.floats()));
+  float* b_memory = a_memory + blocks.a;
+  float* c_memory = b_memory + blocks.b;
+  float* bias_memory = c_memory + blocks.c;
 
   for (std::int64_t j = 0; j < n; j += columns) {
     const std::int64_t width = std::min(columns, n - j);

@@ -282,7 +282,6 @@ MeasuredHardware measured_machine() {
           .sources = {"nobody: measured it"},
           .cpus = 2,
           .memory = 8.0 * (1 << 30),
-          .reserved = 1 << 20,
           .ranks = {one, two}};
 }
 
@@ -295,6 +294,7 @@ TEST(PlanHardware, IsReadBackAsBenchWroteIt) {
   ASSERT_EQ(hardware.costs.size(), 2u);
   EXPECT_EQ(hardware.costs_of(1).threads, 2);
   EXPECT_EQ(hardware.costs_of(2).threads, 1);
+  EXPECT_FALSE(hardware.processes);
   EXPECT_EQ(hardware.costs_of(8).ranks, 2) << "the most that were measured";
   EXPECT_EQ(hardware.crowding(2), 1.0);
   EXPECT_EQ(hardware.crowding(8), 4.0) << "all on one host, on two CPUs";

@@ -53,7 +53,7 @@ TEST(RunDirectory, SaysAtTheStartWhatTheRunIs) {
     EXPECT_THAT(outcome.out, HasSubstr(value.get<std::string>()));
   }
   EXPECT_EQ(facts["startup"]["layout"], "tp 2 x dp 2 = 4 ranks");
-  EXPECT_EQ(facts["memory_bytes"].size(), 6u);
+  EXPECT_EQ(facts["memory_bytes"].size(), 9u);
   EXPECT_GT(facts["memory_bytes"]["weights"], 0);
 }
 

@@ -19,8 +19,6 @@ namespace {
 
 /// Nobody waits for a rank in vain here: some wait while others measure.
 constexpr double kPatience = 3600.0;
-/// Host memory of a rank beside the arena: code, libraries, kernels, the buffers of MPI.
-constexpr double kReserved = 128.0 * 1024.0 * 1024.0;
 
 using Settings = std::vector<std::string>;
 
@@ -221,9 +219,9 @@ MeasuredHardware measure_hardware(Session& session, const Config& config) {
     types.push_back(own);
   }
 
-  MeasuredHardware result{
-      .cpus = cpus, .memory = static_cast<double>(available_memory()), .reserved = kReserved};
   const bool threads = session.world().kind() == "local";
+  MeasuredHardware result{
+      .cpus = cpus, .memory = static_cast<double>(available_memory()), .processes = !threads};
   if (threads && world > 1) {  // processes that wait would not let one have all CPUs
     result.ranks.push_back(Crowd(session, *everyone, 1, cpus).measure(types));
   }

@@ -32,8 +32,8 @@ struct MeasuredHardware {
   std::string name;
   std::vector<std::string> sources;
   int cpus = 1;
-  double memory = 0.0;    ///< bytes
-  double reserved = 0.0;  ///< bytes of a rank beside its arena
+  double memory = 0.0;  ///< bytes
+  bool processes = false;
   std::vector<MeasuredRanks> ranks;
 };
 

@@ -57,8 +57,9 @@ std::string to_yaml(const MeasuredHardware& hardware) {
     text += fmt::format("  - {}\n", yaml::string_text(source));
   }
   text += fmt::format(
-      "ranks_per_host: {}\nmemory_gib: {:.4g}\nreserved_gib: {:.3g}\nuncertainty: 0.25\n",
-      hardware.cpus, hardware.memory / kGiB, hardware.reserved / kGiB);
+      "ranks_per_host: {}\nranks_are: {}\nmemory_gib: {:.4g}\nreserved_gib: 0\nuncertainty: "
+      "0.25\n",
+      hardware.cpus, hardware.processes ? "processes" : "threads", hardware.memory / kGiB);
   text += fmt::format("matmul_shapes:\n  rows: {}\n  widths: {}\nmeasured:\n", list(kLatticeRows),
                       list(kLatticeWidths));
   for (const MeasuredRanks& ranks : hardware.ranks) {

@@ -42,6 +42,9 @@ Json layout_json(const Prediction& p, const Hardware& hardware, bool with_labels
   for (std::size_t c = 0; c < kMemoryCategories; ++c) {
     memory[std::string(name_of(static_cast<MemoryCategory>(c)))] = p.memory[c];
   }
+  memory["data"] = p.beside.data;
+  memory["checkpoint"] = p.beside.checkpoint;
+  memory["libraries"] = p.beside.libraries;
   memory["reserved"] = p.reserved;
   Json phases;
   for (const StepTime::Phase& phase : p.time.phases) {

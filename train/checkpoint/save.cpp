@@ -80,7 +80,7 @@ std::vector<CheckpointSaver::Written> CheckpointSaver::written_by(const Paramete
 }
 
 std::size_t CheckpointSaver::copy_bytes(const ParameterStore& store) {
-  const DType main = store.parameters().front().shards.front().master.dtype;
+  const DType main = store.owned().front().range.master.dtype;
   return static_cast<std::size_t>(most_written(store) * (1 + store.options().moments)) *
          size_of(main);
 }

@@ -10,7 +10,6 @@
 namespace tandem {
 namespace {
 
-constexpr std::int64_t kPoolSize = 1 << 16;
 constexpr std::int64_t kPicksPerDraw = 8;  // 128 bits in picks of 16
 // Streams of RandomUse::kSynthetic; the synthetic corpus uses others.
 constexpr std::uint32_t kInputStream = 16;
@@ -19,7 +18,7 @@ constexpr std::uint32_t kPoolStream = 18;
 
 template <typename T>
 void fill_pool(std::uint64_t seed, T* pool) {
-  for (std::int64_t i = 0; i < kPoolSize; i += 4) {
+  for (std::int64_t i = 0; i < NoiseSource::kPoolSize; i += 4) {
     const auto normals =
         philox_normals(seed, RandomUse::kSynthetic, kPoolStream, static_cast<std::uint64_t>(i / 4));
     std::transform(normals.begin(), normals.end(), pool + i,
@@ -76,6 +75,7 @@ NoiseSource::NoiseSource(const Config& config, const Layout& layout, DType stora
       rows_(max_rows(config)),
       storage_(storage),
       threads_(threads),
+      buffer_bytes_(data_buffer_bytes(config, storage)),
       buffers_(static_cast<std::size_t>(config.accumulation())),
       step_(buffers_.size()) {
   pool_.resize(static_cast<std::size_t>(kPoolSize) * size_of(storage));
@@ -125,12 +125,6 @@ std::span<const MicroBatch> NoiseSource::fetch_step(std::int64_t consumed_sample
 
 const MicroBatch& NoiseSource::fetch_evaluation(std::int64_t) {
   throw InternalError("nothing is held out of generated samples");
-}
-
-std::size_t NoiseSource::buffer_bytes() const {
-  const std::size_t row =
-      2 * static_cast<std::size_t>(hidden_) * size_of(storage_) + sizeof(std::int64_t);
-  return buffers_.size() * static_cast<std::size_t>(rows_) * row;
 }
 
 std::string NoiseSource::describe() const {

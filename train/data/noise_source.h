@@ -16,6 +16,8 @@ namespace tandem {
 /// place (sample, position, column). Computing each deviate would take a tenth of a bf16 step.
 class NoiseSource final : public DataSource {
  public:
+  static constexpr std::int64_t kPoolSize = 1 << 16;
+
   /// `storage` is the element type of input and expected; `threads` generate them.
   NoiseSource(const Config& config, const Layout& layout, DType storage, int threads);
 
@@ -23,7 +25,7 @@ class NoiseSource final : public DataSource {
   /// Nothing is held out: every sample is new.
   std::int64_t evaluation_batches() const override { return 0; }
   const MicroBatch& fetch_evaluation(std::int64_t index) override;
-  std::size_t buffer_bytes() const override;
+  std::size_t buffer_bytes() const override { return buffer_bytes_; }
   std::string describe() const override;
 
  private:
@@ -41,6 +43,7 @@ class NoiseSource final : public DataSource {
   std::int64_t seq_len_, hidden_, rows_;
   DType storage_;
   int threads_;
+  std::size_t buffer_bytes_;
   std::vector<std::byte> pool_;  ///< deviates in the storage type, rounded once
   std::vector<Buffers> buffers_;
   std::vector<MicroBatch> step_;

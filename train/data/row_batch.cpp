@@ -11,11 +11,6 @@ std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 
-std::size_t RowBatch::bytes() const {
-  return at(options_.capacity) *
-         (at(options_.context + 1) * sizeof(std::int32_t) + sizeof(std::int64_t));
-}
-
 void RowBatch::reserve() {
   if (targets_.empty()) {
     ids_.resize(at(options_.capacity * options_.context));

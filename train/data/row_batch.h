@@ -23,8 +23,6 @@ class RowBatch {
   };
   explicit RowBatch(const Options& options) : options_(options) {}
 
-  /// What reserve() allocates.
-  std::size_t bytes() const;
   /// Allocates the buffers, once; before it nothing is held, as opening data must be cheap.
   void reserve();
   /// Empties the batch, which is reserved.

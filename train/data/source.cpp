@@ -38,6 +38,18 @@ std::int64_t max_rows(const Config& config) {
   return (config.train.micro_batch * config.data.seq_len + multiple - 1) / multiple * multiple;
 }
 
+std::size_t data_buffer_bytes(const Config& config, DType storage) {
+  const auto rows = static_cast<std::size_t>(max_rows(config));
+  const auto accumulation = static_cast<std::size_t>(config.accumulation());
+  if (config.model.kind == ModelKind::kFfn) {
+    const std::size_t row = 2 * static_cast<std::size_t>(config.model.hidden) * size_of(storage);
+    return accumulation * rows * (row + sizeof(std::int64_t)) +
+           NoiseSource::kPoolSize * size_of(storage);
+  }
+  const std::size_t row = static_cast<std::size_t>(config.model.context + 1) * sizeof(std::int32_t);
+  return (accumulation + 1) * rows * (row + sizeof(std::int64_t));  // 1: of an evaluation
+}
+
 std::unique_ptr<DataSource> make_data_source(const Config& config, const Layout& layout,
                                              const SourceOptions& options) {
   if (config.model.kind == ModelKind::kFfn) {

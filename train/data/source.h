@@ -67,6 +67,9 @@ struct SourceOptions {
 std::unique_ptr<DataSource> make_data_source(const Config& config, const Layout& layout,
                                              const SourceOptions& options = {});
 
+/// DataSource::buffer_bytes() of the source that a config names, without opening it.
+std::size_t data_buffer_bytes(const Config& config, DType storage);
+
 /// Rows of a micro-batch are padded to a multiple of this: lcm(64, tp).
 std::int64_t row_multiple(const Config& config);
 /// Rows of the fullest micro-batch, padding included: what buffers and the arena are sized for.

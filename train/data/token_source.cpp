@@ -22,6 +22,7 @@ TokenSource::TokenSource(std::unique_ptr<Corpus> corpus, const Config& config, c
       layout_(layout),
       order_(config.seed, corpus_->samples(Split::kTrain), config.data.shuffle),
       sample_(config.data.seq_len),
+      buffer_bytes_(data_buffer_bytes(config, DType::kF32)),  // whatever the type
       evaluation_buffer_(row_options(config, keep_masked_rows)) {
   const auto accumulation = static_cast<std::size_t>(config.accumulation());
   buffers_.reserve(accumulation);
@@ -46,10 +47,6 @@ std::span<const MicroBatch> TokenSource::fetch_step(std::int64_t consumed_sample
     step_[m] = buffers_[m].finish();
   }
   return step_;
-}
-
-std::size_t TokenSource::buffer_bytes() const {
-  return buffers_.size() * buffers_.front().bytes() + evaluation_buffer_.bytes();
 }
 
 std::int64_t TokenSource::evaluation_batches() const {

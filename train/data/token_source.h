@@ -22,7 +22,7 @@ class TokenSource final : public DataSource {
   std::span<const MicroBatch> fetch_step(std::int64_t consumed_samples) override;
   std::int64_t evaluation_batches() const override;
   const MicroBatch& fetch_evaluation(std::int64_t index) override;
-  std::size_t buffer_bytes() const override;
+  std::size_t buffer_bytes() const override { return buffer_bytes_; }
   std::string describe() const override { return corpus_->describe(); }
 
  private:
@@ -31,6 +31,7 @@ class TokenSource final : public DataSource {
   Layout layout_;
   SampleOrder order_;
   Sample sample_;
+  std::size_t buffer_bytes_;
   std::vector<RowBatch> buffers_;
   std::vector<MicroBatch> step_;
   RowBatch evaluation_buffer_;

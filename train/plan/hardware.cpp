@@ -278,6 +278,9 @@ Hardware load_hardware(const std::string& name, DType storage) {
   hardware.memory = top.number("memory_gib") * kGiB;
   hardware.reserved = top.number("reserved_gib") * kGiB;
   hardware.uncertainty = top.number("uncertainty");
+  if (top.has("ranks_are")) {
+    hardware.processes = top.text("ranks_are") != "threads";
+  }
   if (top.has("network")) {
     hardware.network = read_link(top.section("network"));
   }

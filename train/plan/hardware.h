@@ -20,6 +20,7 @@ struct Hardware {
   bool gpu = true;
   std::vector<std::string> sources;
   int ranks_per_host = 1;       ///< GPUs, or CPUs
+  bool processes = true;        ///< of CPUs: ranks are processes, else threads of one
   double memory = 0.0;          ///< bytes of one GPU, or of the host
   double reserved = 0.0;        ///< bytes per rank that are not the arena's
   double peak_flops = 0.0;      ///< of a rank: the data sheet's, dense, or a CPU's fastest matmul

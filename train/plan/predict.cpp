@@ -48,7 +48,8 @@ std::string reason(const Prediction& loser, const Prediction& best) {
 }  // namespace
 
 double Prediction::memory_bytes() const {
-  return std::accumulate(memory.begin(), memory.end(), reserved);
+  return std::accumulate(memory.begin(), memory.end(),
+                         reserved + static_cast<double>(beside.total()));
 }
 
 Prediction predict(const Config& config, const Hardware& hardware, const RowCounts& counts) {
@@ -59,6 +60,14 @@ Prediction predict(const Config& config, const Hardware& hardware, const RowCoun
   const TrainState state(config, layout, precision, max_rows(config), arena);
   for (std::size_t c = 0; c < kMemoryCategories; ++c) {
     result.memory[c] = static_cast<double>(arena.bytes(static_cast<MemoryCategory>(c)));
+  }
+  if (!hardware.gpu) {
+    const CommChoice comm = config.parallel.comm;
+    result.beside = host_memory(
+        config, state.store, precision,
+        {.threads = config.threads > 0 ? config.threads : hardware.costs_of(config.world()).threads,
+         .processes = comm == CommChoice::kMpi || (comm == CommChoice::kAuto && hardware.processes),
+         .row_counts = counts.different});
   }
   result.reserved = hardware.reserved;
   const double there =

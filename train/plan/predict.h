@@ -9,6 +9,7 @@
 
 #include "core/arena.h"
 #include "train/config.h"
+#include "train/host_memory.h"
 #include "train/plan/hardware.h"
 #include "train/plan/rows.h"
 #include "train/plan/step_time.h"
@@ -19,6 +20,7 @@ struct Prediction {
   Config config;                                   ///< with this layout
   double rows = 0.0;                               ///< of a micro-batch
   std::array<double, kMemoryCategories> memory{};  ///< bytes of a rank, by category
+  HostMemory beside;                               ///< the arena, where ranks are CPUs
   double reserved = 0.0;
   bool fits = true;
   double flops = 0.0;  ///< model FLOPs of a step, whole job

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "parallel/layout.h"
 #include "train/data/source.h"
@@ -45,19 +46,21 @@ SampledRows::SampledRows(const Config& config)
   }
 }
 
-double SampledRows::rows(const Config& config) const {
+RowCounts SampledRows::counts(const Config& config) const {
   const std::int64_t multiple = row_multiple(config);
   const auto padded = [&](std::int64_t tokens) {
     return (tokens + multiple - 1) / multiple * multiple;
   };
+  const double tokens = mean_ * static_cast<double>(config.train.global_batch);
   const std::int64_t size = config.train.micro_batch;
   if (tokens_.empty()) {
-    return static_cast<double>(padded(size * config.data.seq_len));
+    return {static_cast<double>(padded(size * config.data.seq_len)), tokens};
   }
   // As train/data/step_rule.h shares a step out: micro-batch m of data rank d.
   const std::int64_t per_rank = config.train.global_batch / config.parallel.dp;
   const auto steps = std::ssize(tokens_) / config.train.global_batch;
   double total = 0.0;
+  std::set<std::int64_t> different;
   for (std::int64_t s = 0; s < steps; ++s) {
     for (std::int64_t m = 0; m < config.accumulation(); ++m) {
       std::int64_t most = 0;
@@ -67,13 +70,11 @@ double SampledRows::rows(const Config& config) const {
         most = std::max(most, padded(std::accumulate(first, first + size, std::int64_t{0})));
       }
       total += static_cast<double>(most);
+      different.insert(most);
     }
   }
-  return total / static_cast<double>(steps * config.accumulation());
-}
-
-RowCounts SampledRows::counts(const Config& config) const {
-  return {rows(config), mean_ * static_cast<double>(config.train.global_batch)};
+  return {total / static_cast<double>(steps * config.accumulation()), tokens,
+          static_cast<double>(different.size())};
 }
 
 }  // namespace tandem

@@ -11,8 +11,9 @@
 namespace tandem {
 
 struct RowCounts {
-  double rows = 0.0;    ///< of a micro-batch, padding included
-  double tokens = 0.0;  ///< targets of a step, whole job
+  double rows = 0.0;       ///< of a micro-batch, padding included
+  double tokens = 0.0;     ///< targets of a step, whole job
+  double different = 1.0;  ///< numbers of rows that were seen
 };
 
 class SampledRows {
@@ -28,8 +29,6 @@ class SampledRows {
   const std::string& note() const { return note_; }
 
  private:
-  double rows(const Config& config) const;
-
   std::vector<std::int64_t> tokens_;  ///< of samples in their order; empty: all are full
   double mean_ = 0.0;
   std::string note_;

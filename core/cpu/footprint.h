@@ -1,0 +1,29 @@
+// What a cpu device takes from the heap beside its tensors, from the sizes of its matrix products:
+// the planner counts with it, and a run's check of the memory there is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/dtype.h"
+
+namespace tandem::cpu {
+
+/// Of a product c [rows, columns] of operands in the storage type.
+struct ProductSize {
+  std::int64_t rows = 0, columns = 0;
+  std::int64_t inner = 0;     ///< what is summed over
+  bool sums_in_main = false;  ///< c is in the main type: a weight gradient
+  bool has_epilogue = false;  ///< a bias, or it accumulates
+};
+
+/// Bytes, of a device of `threads` threads that computes all of `products`, in so many different
+/// numbers of rows: blocks of converted operands, what oneDNN copies of fp32 operands while it
+/// multiplies, and its kernels of each shape. An upper bound, held against the heap by
+/// tests/tools/plan_memory.py where oneDNN has AVX2; of other instruction sets taken from its
+/// source.
+std::size_t footprint(std::span<const ProductSize> products, DType storage, int threads,
+                      double row_counts);
+
+}  // namespace tandem::cpu

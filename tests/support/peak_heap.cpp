@@ -1,0 +1,99 @@
+// To be preloaded: counts the bytes that a program has from the heap and writes the most it had at
+// a time to the file that TANDEM_PEAK_HEAP names, with a launcher's rank behind it. What libraries
+// map themselves, as for kernels that they write, is counted too; shared memory is not.
+#include <dlfcn.h>
+#include <malloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace {
+
+std::atomic<long> now{0}, most{0};
+
+void add(long bytes) {
+  const long sum = now.fetch_add(bytes) + bytes;
+  for (long seen = most.load(); sum > seen && !most.compare_exchange_weak(seen, sum);) {
+  }
+}
+
+void* added(void* memory) {
+  if (memory != nullptr) {
+    add(static_cast<long>(malloc_usable_size(memory)));
+  }
+  return memory;
+}
+
+void take_off(void* memory) {
+  if (memory != nullptr) {
+    now.fetch_sub(static_cast<long>(malloc_usable_size(memory)));
+  }
+}
+
+struct AtExit {
+  ~AtExit() {
+    const char* file = std::getenv("TANDEM_PEAK_HEAP");
+    if (file == nullptr) {
+      return;
+    }
+    const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+    const std::string name = std::string(file) + "." + (rank == nullptr ? "0" : rank);
+    if (std::FILE* out = std::fopen(name.c_str(), "w")) {
+      std::fprintf(out, "%ld\n", most.load());
+      std::fclose(out);
+    }
+  }
+} at_exit;
+
+template <typename Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+extern "C" {
+// glibc's own names for what is replaced.
+void* __libc_malloc(std::size_t bytes);
+void* __libc_calloc(std::size_t count, std::size_t bytes);
+void* __libc_realloc(void* memory, std::size_t bytes);
+void* __libc_memalign(std::size_t alignment, std::size_t bytes);
+void __libc_free(void* memory);
+
+void* malloc(std::size_t bytes) { return added(__libc_malloc(bytes)); }
+void* calloc(std::size_t count, std::size_t bytes) { return added(__libc_calloc(count, bytes)); }
+void* realloc(void* memory, std::size_t bytes) {
+  take_off(memory);
+  void* larger = __libc_realloc(memory, bytes);
+  added(larger == nullptr && bytes > 0 ? memory : larger);
+  return larger;
+}
+void* memalign(std::size_t alignment, std::size_t bytes) {
+  return added(__libc_memalign(alignment, bytes));
+}
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) { return memalign(alignment, bytes); }
+int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
+  *memory = memalign(alignment, bytes);
+  return *memory == nullptr ? ENOMEM : 0;
+}
+void free(void* memory) {
+  take_off(memory);
+  __libc_free(memory);
+}
+
+// Only what the program and its libraries call themselves: glibc's heap maps without these.
+void* mmap(void* at, std::size_t bytes, int protection, int flags, int file, off_t offset) {
+  static auto* const real = next<void*(void*, std::size_t, int, int, int, off_t)>("mmap");
+  void* memory = real(at, bytes, protection, flags, file, offset);
+  if (memory != MAP_FAILED && (flags & MAP_ANONYMOUS) != 0 && protection != PROT_NONE) {
+    add(static_cast<long>(bytes));
+  }
+  return memory;
+}
+}

@@ -1,0 +1,67 @@
+#include "train/host_memory.h"
+
+#include <vector>
+
+#include "core/cpu/footprint.h"
+#include "train/checkpoint/save.h"
+#include "train/data/source.h"
+
+namespace tandem {
+
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+// Measured (tests/tools/plan_memory.py): the program itself and oneDNN's kernels of any shape, and
+// what Open MPI takes on top of that before the first message.
+constexpr double kProcess = 7.2 * kMiB;
+constexpr double kMpi = 3.6 * kMiB;
+
+/// parallel/mpi: two pieces of 256 KiB from every peer, and two short messages.
+double group_buffers(int ranks) {
+  return ranks == 1 ? 0.0 : (ranks - 1) * 2.0 * 256 * 1024 + ranks * 2.0 * 8.25 * 1024;
+}
+
+std::vector<cpu::ProductSize> products_of(const Config& config, std::int64_t rows) {
+  const ModelConfig& model = config.model;
+  const std::int64_t ffn = model.ffn / config.parallel.tp;
+  std::vector<cpu::ProductSize> products;
+  const auto linear = [&](std::int64_t out, std::int64_t in, bool bias) {
+    products.push_back({.rows = rows, .columns = out, .inner = in, .has_epilogue = bias});
+    products.push_back({.rows = rows, .columns = in, .inner = out});
+    for (int writes = 0; writes < (config.accumulation() > 1 ? 2 : 1); ++writes) {
+      products.push_back({.rows = out,
+                          .columns = in,
+                          .inner = rows,
+                          .sums_in_main = true,
+                          .has_epilogue = writes > 0});
+    }
+  };
+  linear(model.activation == Activation::kSwiglu ? 2 * ffn : ffn, model.hidden, model.bias);
+  linear(model.hidden, ffn, false);
+  if (model.kind == ModelKind::kMlpLm) {
+    linear((model.vocab_size + config.parallel.tp - 1) / config.parallel.tp, model.hidden, false);
+  }
+  return products;
+}
+
+}  // namespace
+
+HostMemory host_memory(const Config& config, const ParameterStore& store,
+                       const Precision& precision, const HostUse& use) {
+  HostMemory memory{.data = data_buffer_bytes(config, precision.storage)};
+  if (config.checkpoint.every > 0) {
+    memory.checkpoint = CheckpointSaver::copy_bytes(store);
+  }
+  if (use.threads > 0) {
+    double libraries = use.processes ? kProcess + kMpi + group_buffers(config.parallel.tp) +
+                                           group_buffers(config.parallel.dp)
+                                     : kProcess / config.world();
+    const auto products = products_of(config, max_rows(config));
+    libraries += static_cast<double>(
+        cpu::footprint(products, precision.storage, use.threads, use.row_counts));
+    memory.libraries = static_cast<std::size_t>(libraries);
+  }
+  return memory;
+}
+
+}  // namespace tandem
