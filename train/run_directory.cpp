@@ -167,7 +167,8 @@ void RunDirectory::write(const Table& table, const RankMemory& memory) {
 void RunDirectory::write(const Ledger& ledger, const Profiler& profiler,
                          const TrafficFacts& facts) {
   const StepRows& rows = facts.rows;
-  std::ofstream out(path_ / kTraffic);
+  const fs::path beside = path_ / fmt::format("{}.unfinished", kTraffic);
+  std::ofstream out(beside);
   out << fmt::format(R"({{"rank": {}, "tp": {}, "dp": {}, "first_step": {}, "last_step": {}, )"
                      R"("micro_batches": {}, "rows": {}, "phases": [)",
                      facts.layout.rank, facts.layout.tp, facts.layout.dp, facts.first_step,
@@ -193,7 +194,11 @@ void RunDirectory::write(const Ledger& ledger, const Profiler& profiler,
   }
   out << "\n]}\n";
   out.close();
-  if (!out) {
+  std::error_code problem;
+  if (out) {
+    fs::rename(beside, path_ / kTraffic, problem);
+  }
+  if (!out || problem) {
     warn_once(kTraffic);
   }
 }

@@ -26,6 +26,9 @@ namespace tandem {
 
 namespace {
 
+/// How old traffic.json may be.
+constexpr std::chrono::seconds kTrafficEvery{2};
+
 /// Runs a part of step `step`; what it throws then says the step.
 template <typename Action>
 auto in_step(std::int64_t step, const Action& action) {
@@ -236,15 +239,20 @@ class Run {
     }
   }
 
-  /// What the run was, beside its metrics: traffic.json, and trace.json if it was asked for.
-  void leave_records(const Trainer& trainer) {
+  void write_traffic(const Trainer& trainer) {
     if (directory_) {
       directory_->write(*rank_.ledger, *rank_.profiler,
                         {.layout = rank_.layout,
                          .first_step = trainer.steps() - trained_steps_ + 1,
                          .last_step = trainer.steps(),
                          .rows = trained_rows_});
+      traffic_written_ = std::chrono::steady_clock::now();
     }
+  }
+
+  /// What the run was, beside its metrics: traffic.json, and trace.json if it was asked for.
+  void leave_records(const Trainer& trainer) {
+    write_traffic(trainer);
     if (trace_) {
       if (trace_->full()) {
         rank_.log->warn(fmt::format(
@@ -297,6 +305,10 @@ class Run {
       if (config_.checkpoint.every > 0 &&
           (result.step % config_.checkpoint.every == 0 || result.step == config_.train.steps)) {
         saver.save(trainer.progress());
+      }
+      // A run that is killed leaves what it had counted.
+      if (std::chrono::steady_clock::now() - traffic_written_ > kTrafficEvery) {
+        write_traffic(trainer);
       }
       if (result.stop_signal != 0) {
         return result.stop_signal;
@@ -401,6 +413,7 @@ class Run {
   std::unique_ptr<Checkpoint> checkpoint_;  ///< until it is loaded
   std::vector<ParameterSpec> specs_;
   HostMemory beside_;  ///< the arena
+  std::chrono::steady_clock::time_point traffic_written_ = std::chrono::steady_clock::now();
   std::string start_;  ///< where weights came from, if not from the seed
   double parameters_ = 0.0;
   std::optional<RunSpeed> speed_;  ///< from the constructor on

@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include "core/device.h"
 #include "core/error.h"
@@ -291,10 +294,10 @@ TEST(PlanHardware, IsReadBackAsBenchWroteIt) {
   const std::string file = (folder.path() / "here.yaml").string();
   const Hardware hardware = load_hardware(file, DType::kF32);
   EXPECT_EQ(hardware.name, "two, made up");
+  EXPECT_FALSE(hardware.processes);
   ASSERT_EQ(hardware.costs.size(), 2u);
   EXPECT_EQ(hardware.costs_of(1).threads, 2);
   EXPECT_EQ(hardware.costs_of(2).threads, 1);
-  EXPECT_FALSE(hardware.processes);
   EXPECT_EQ(hardware.costs_of(8).ranks, 2) << "the most that were measured";
   EXPECT_EQ(hardware.crowding(2), 1.0);
   EXPECT_EQ(hardware.crowding(8), 4.0) << "all on one host, on two CPUs";
@@ -421,6 +424,22 @@ TEST_F(PlanProgram, HoldsARunAgainstItsPrediction) {
               HasSubstr("tp all_reduce fp32 `layers.0 g.forward`: +0 calls, -4096 bytes"));
   outcome = run({TANDEM_PLAN, "--against", "runs/none", "--hardware", "hardware.yaml"}, folder_);
   EXPECT_EQ(outcome.code, 2);
+}
+
+TEST_F(PlanProgram, HoldsARunThatWasKilled) {
+  const auto kill_it = [&](const Running& running) {
+    for (int i = 0; i < 3000 && !folder_.has("runs/small/traffic.json"); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ::kill(running.pid, SIGKILL);
+  };
+  const Outcome killed = run({TANDEM_TRAIN, "--config", "small.yaml", "--steps", "1000000"},
+                             folder_, {.meanwhile = kill_it});
+  EXPECT_EQ(killed.code, 128 + SIGKILL);
+  const Outcome outcome =
+      run({TANDEM_PLAN, "--against", "runs/small", "--hardware", "hardware.yaml"}, folder_);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("traffic: calls and bytes of all"));
 }
 
 TEST_F(PlanProgram, RefusesWhatItCannotReadInWords) {

@@ -25,9 +25,9 @@ using nlohmann::json;
 std::ifstream open(const fs::path& file) {
   std::ifstream in(file);
   if (!in) {
-    throw DataError(
-        fmt::format("--against: {} cannot be read. Name the directory of a run that has ended.",
-                    file.string()));
+    throw DataError(fmt::format(
+        "--against: {} cannot be read. Name the directory of a run that has taken some steps.",
+        file.string()));
   }
   return in;
 }

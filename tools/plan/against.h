@@ -31,7 +31,7 @@ struct Comparison {
   std::vector<Difference> differences;
 };
 
-/// `directory`: of a run that has ended (docs/metrics.md); `config`: its config.yaml. Throws
+/// `directory`: of a run, under way or ended (docs/metrics.md); `config`: its config.yaml. Throws
 /// DataError for what is not there or cannot be read.
 Comparison compare_with_run(const std::string& directory, const Config& config,
                             const Hardware& hardware);
