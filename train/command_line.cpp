@@ -87,6 +87,8 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
     app.add_option("--world", line.world, "ranks to plan for, instead of the config's tp * dp")
         ->type_name("N")
         ->check(whole_number);
+  }
+  if (program.has_plan || program.reads_runs) {
     app.add_option("--hardware", line.hardware,
                    "h100, h200, a100, or a file; default: what `bench hardware` measured here")
         ->type_name("NAME")

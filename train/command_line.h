@@ -22,7 +22,7 @@ struct CommandLine {
   std::vector<std::string> runs;      ///< report: run directories
   std::string output;                 ///< report, bench hardware: -o FILE; empty for the default
   std::optional<std::int64_t> world;  ///< plan: ranks to plan for
-  std::string hardware;               ///< plan: a name or a file
+  std::string hardware;               ///< plan, report: a name or a file
   std::string against;                ///< plan: a run directory, whose config it takes
 };
 

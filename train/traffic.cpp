@@ -1,5 +1,6 @@
 #include "train/traffic.h"
 
+#include <algorithm>
 #include <string>
 
 #include "train/stop_signal.h"
@@ -106,6 +107,21 @@ std::vector<Traffic> step_traffic(const Config& config, const Layout& layout,
     tp.add(Collective::kAllReduce, precision.main, "sequence-parallel gradients", ranges, elements);
   }
   control.add(Collective::kAllReduce, DType::kF64, "loss and gradient norm", 1, 2);
+  return all;
+}
+
+std::vector<Traffic> run_traffic(const Config& config, const Layout& layout,
+                                 const Precision& precision, const ParameterStore& store,
+                                 std::int64_t steps, const StepRows& rows) {
+  std::vector<Traffic> all = step_traffic(config, layout, precision, store, rows);
+  // All that goes with micro-batches is in there; what every step has besides comes again.
+  for (const Traffic& each :
+       step_traffic(config, layout, precision, store, {.micro_batches = 0, .rows = 0})) {
+    const auto sum = std::find_if(all.begin(), all.end(),
+                                  [&](const Traffic& other) { return other.key == each.key; });
+    sum->calls += static_cast<std::uint64_t>(steps - 1) * each.calls;
+    sum->bytes += static_cast<std::uint64_t>(steps - 1) * each.bytes;
+  }
   return all;
 }
 

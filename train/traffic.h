@@ -28,4 +28,9 @@ std::vector<Traffic> step_traffic(const Config& config, const Layout& layout,
                                   const Precision& precision, const ParameterStore& store,
                                   const StepRows& rows);
 
+/// The same for `steps` steps together, which computed `rows`.
+std::vector<Traffic> run_traffic(const Config& config, const Layout& layout,
+                                 const Precision& precision, const ParameterStore& store,
+                                 std::int64_t steps, const StepRows& rows);
+
 }  // namespace tandem

@@ -66,6 +66,22 @@ def write_run(folder, steps, end="", name="a"):
          "labels": [label | {"label": f"layers.{i} g.forward"} for i in range(12)]}))
 
 
+HARDWARE = """name: made up
+kind: cpu
+sources: []
+ranks_per_host: 4
+memory_gib: 8
+reserved_gib: 0
+peak_tflops: {fp32: 0}
+matmul_tflops: {fp32: 0.1}
+memory_gb_per_s: 10
+range_us: 2
+host_link: {latency_us: 10, gb_per_s: 5}
+step_us: 0
+uncertainty: 0.1
+"""
+
+
 def report(program, *arguments, code=0):
     done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == code, f"{arguments}: exit {done.returncode}, not {code}: {done.stderr}"
@@ -118,6 +134,15 @@ def main():
         assert len(page.charts) == 8, sorted(page.charts)
         assert page.charts["loss"]["lines"][0]["x"][-1] == "60", page.charts["loss"]
         assert page.charts["loss"]["lines"][0]["y"][-1].startswith("0.083333"), page.charts["loss"]
+
+        # Times are predicted for a machine that is named, or was measured.
+        assert "a: no times are predicted: " in page.text, "no word of times"
+        (root / "here.yaml").write_text(HARDWARE)
+        report(program, root / "a", "--hardware", root / "here.yaml")
+        page = read(root / "a" / "report.html")
+        for text in ("Milliseconds of a step of rank 0; predicted for made up", "exposed communication"):
+            assert text in page.text, f"no {text!r} on the page"
+        assert "no times are predicted" not in page.text
 
         both = root / "both.html"
         report(program, root / "a", root / "b" / "a", "-o", both)

@@ -81,24 +81,18 @@ std::string name(std::string_view group, std::string_view op, std::string_view d
   return fmt::format("{} {} {} `{}`", group, op, dtype, label);
 }
 
-/// Of `steps` steps with these micro-batches and rows in all.
-Counts derived(const Config& config, std::int64_t steps, std::int64_t rows) {
+/// Of `steps` steps with these rows in all.
+Counts derived(const Config& config, std::int64_t steps, const StepRows& rows) {
   const Layout layout = {config.parallel.tp, config.parallel.dp, 0};
   const Precision precision = precision_of(config);
   Arena arena;
   const TrainState state(config, layout, precision, max_rows(config), arena);
   Counts counts;
-  const auto add = [&](std::int64_t times, std::int64_t of_rows) {
-    for (const auto& [key, calls, bytes] :
-         step_traffic(config, layout, precision, state.store, {config.accumulation(), of_rows})) {
-      auto& count =
-          counts[name(key.group.view(), name_of(key.op), name_of(key.dtype), key.label.view())];
-      count.first += times * static_cast<std::int64_t>(calls);
-      count.second += times * static_cast<std::int64_t>(bytes);
-    }
-  };
-  add(1, rows);  // bytes are proportional to rows
-  add(steps - 1, 0);
+  for (const auto& [key, calls, bytes] :
+       run_traffic(config, layout, precision, state.store, steps, rows)) {
+    counts[name(key.group.view(), name_of(key.op), name_of(key.dtype), key.label.view())] = {calls,
+                                                                                             bytes};
+  }
   return counts;
 }
 
@@ -129,7 +123,7 @@ Comparison compare_with_run(const std::string& directory, const Config& config,
     }
   }
 
-  Counts counts = derived(config, steps, traffic["rows"]);
+  Counts counts = derived(config, steps, {traffic["micro_batches"], traffic["rows"]});
   result.labels = counts.size();
   for (auto& [label, count] : counts) {
     count = {-count.first, -count.second};

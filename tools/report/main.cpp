@@ -40,7 +40,7 @@ void make_report(const CommandLine& line) {
   report::tell_apart(runs);
   const fs::path file = output(line);
   std::ofstream out(file, std::ios::binary);
-  out << report::page(runs);
+  out << report::page(runs, line.hardware);
   if (!out.flush()) {
     throw ConfigError(
         fmt::format("{}: cannot be written. Name another file with -o.", file.string()));

@@ -74,12 +74,12 @@ std::string notes(const std::vector<RunData>& runs) {
 
 }  // namespace
 
-std::string page(const std::vector<RunData>& runs) {
+std::string page(const std::vector<RunData>& runs, const std::string& hardware) {
   std::string links, body, charts;
   for (const Section& section :
        {warnings_section(runs), training_section(runs), speed_section(runs), time_section(runs),
-        traffic_section(runs), memory_section(runs), predicted_section(runs), config_section(runs),
-        environment_section(runs)}) {
+        traffic_section(runs), memory_section(runs), predicted_section(runs, hardware),
+        config_section(runs), environment_section(runs)}) {
     if (section.html.empty()) {
       continue;
     }

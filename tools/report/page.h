@@ -16,7 +16,8 @@ extern const char* const kPageJs;
 /// Runs that a page has letters and colours for.
 inline constexpr std::size_t kMostRuns = 12;
 
-/// One self-contained HTML page of 1 to kMostRuns runs: it loads nothing.
-std::string page(const std::vector<RunData>& runs);
+/// One self-contained HTML page of 1 to kMostRuns runs: it loads nothing. `hardware`: what times
+/// are predicted for, as `plan --hardware` takes it.
+std::string page(const std::vector<RunData>& runs, const std::string& hardware);
 
 }  // namespace tandem::report

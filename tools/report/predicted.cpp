@@ -1,8 +1,11 @@
 #include "tools/report/predicted.h"
 
+#include <algorithm>
+
 #include "core/arena.h"
 #include "train/config.h"
 #include "train/data/source.h"
+#include "train/plan/hardware.h"
 #include "train/state.h"
 #include "train/traffic.h"
 
@@ -10,7 +13,7 @@ namespace tandem::report {
 
 namespace {
 
-void add(std::vector<TrafficLine>& lines, const std::vector<Traffic>& traffic, double times) {
+void add(std::vector<TrafficLine>& lines, const std::vector<Traffic>& traffic) {
   for (const Traffic& line : traffic) {
     lines.push_back({.phase = std::string(name_of(line.key.phase)),
                      .group = std::string(line.key.group.view()),
@@ -18,14 +21,14 @@ void add(std::vector<TrafficLine>& lines, const std::vector<Traffic>& traffic, d
                      .dtype = std::string(name_of(line.key.dtype)),
                      .label = std::string(line.key.label.view()),
                      .ranks = line.key.ranks,
-                     .calls = times * static_cast<double>(line.calls),
-                     .bytes = times * static_cast<double>(line.bytes)});
+                     .calls = static_cast<double>(line.calls),
+                     .bytes = static_cast<double>(line.bytes)});
   }
 }
 
 }  // namespace
 
-Predicted predicted_of(const RunData& run) {
+Predicted predicted_of(const RunData& run, const std::string& hardware) {
   const Config config = parse_config(run.config_text, {.file = run.directory + "/config.yaml"});
   const Layout layout = {config.parallel.tp, config.parallel.dp, 0};
   const Precision precision = precision_of(config);
@@ -37,13 +40,23 @@ Predicted predicted_of(const RunData& run) {
     predicted.memory.emplace_back(name_of(category), static_cast<double>(arena.bytes(category)));
   }
   if (!run.traffic.lines.empty()) {
-    // All that goes with micro-batches once, and what every step has besides for the other steps.
-    const StepRows rows = {run.traffic.micro_batches, run.traffic.rows};
-    const auto of = [&](const StepRows& of_rows) {
-      return step_traffic(config, layout, precision, state.store, of_rows);
-    };
-    add(predicted.traffic, of(rows), 1.0);
-    add(predicted.traffic, of({.micro_batches = 0, .rows = 0}), run.traffic.steps() - 1.0);
+    add(predicted.traffic, run_traffic(config, layout, precision, state.store,
+                                       run.traffic.last_step - run.traffic.first_step + 1,
+                                       {run.traffic.micro_batches, run.traffic.rows}));
+    // What was measured here says nothing of a run on a GPU, nor of one elsewhere that says so.
+    const auto device = std::find_if(run.startup.begin(), run.startup.end(),
+                                     [](const auto& row) { return row.first == "device"; });
+    const bool is_cpu = device != run.startup.end() && device->second.starts_with("cpu:");
+    try {
+      if (hardware.empty() && !is_cpu) {
+        throw ConfigError("the run was on no CPU: name its machine with --hardware");
+      }
+      const Hardware machine = load_hardware(hardware, precision.storage);
+      predicted.machine = machine.name;
+      predicted.times = compare_with_run(run.directory, config, machine).times;
+    } catch (const Error& error) {
+      predicted.no_times = error.what();
+    }
   }
   return predicted;
 }

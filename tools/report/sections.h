@@ -18,8 +18,8 @@ Section training_section(const std::vector<RunData>& runs);
 Section speed_section(const std::vector<RunData>& runs);
 Section time_section(const std::vector<RunData>& runs);
 Section traffic_section(const std::vector<RunData>& runs);
-/// What config and layout say beside what the run counted.
-Section predicted_section(const std::vector<RunData>& runs);
+/// What config and layout say beside what the run counted and, on `hardware`, took.
+Section predicted_section(const std::vector<RunData>& runs, const std::string& hardware);
 Section memory_section(const std::vector<RunData>& runs);
 Section config_section(const std::vector<RunData>& runs);
 Section environment_section(const std::vector<RunData>& runs);

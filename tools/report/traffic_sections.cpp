@@ -135,9 +135,10 @@ Section traffic_section(const std::vector<RunData>& runs) {
   return section;
 }
 
-Section predicted_section(const std::vector<RunData>& runs) {
+Section predicted_section(const std::vector<RunData>& runs, const std::string& hardware) {
   Section section{"predicted", "Predicted and counted", "", {}};
-  std::vector<std::vector<Cell>> rows;
+  std::vector<std::vector<Cell>> rows, times;
+  std::string machine;
   const auto add_row = [&](const std::string& run, const std::string& what, double predicted,
                            double counted) {
     rows.push_back({text_cell(run), text_cell(what), count_cell(predicted), count_cell(counted),
@@ -149,11 +150,25 @@ Section predicted_section(const std::vector<RunData>& runs) {
       continue;
     }
     try {
-      const Predicted predicted = predicted_of(run);
+      const Predicted predicted = predicted_of(run, hardware);
       for (const auto& [group, count] : by_group(predicted.traffic)) {
         const Count counted = by_group(run.traffic.lines)[group];
         add_row(run_name(runs, i), group + ": calls", count.calls, counted.calls);
         add_row(run_name(runs, i), group + ": bytes", count.bytes, counted.bytes);
+      }
+      for (const Comparison::Time& time : predicted.times) {
+        machine = predicted.machine;
+        times.push_back(
+            {text_cell(run_name(runs, i)), text_cell(time.what), number_cell(time.predicted_ms),
+             number_cell(time.measured_ms),
+             figure_cell(time.measured_ms > 0.0
+                             ? fmt::format("{:+.0f} %",
+                                           100.0 * (time.predicted_ms / time.measured_ms - 1.0))
+                             : "")});
+      }
+      if (!predicted.no_times.empty()) {
+        section.html += fmt::format("<p class=\"note\">{}: no times are predicted: {}</p>\n",
+                                    escape(run_name(runs, i)), escape(predicted.no_times));
       }
       for (const auto& [category, bytes] : predicted.memory) {
         const auto counted = std::find_if(run.memory.begin(), run.memory.end(),
@@ -166,6 +181,10 @@ Section predicted_section(const std::vector<RunData>& runs) {
       section.html +=
           fmt::format("<p>{}: {}</p>\n", escape(run_name(runs, i)), escape(error.what()));
     }
+  }
+  if (!times.empty()) {
+    section.html += table("Milliseconds of a step of rank 0; predicted for " + machine,
+                          {"run", "what", "predicted", "measured", "difference"}, times);
   }
   if (!rows.empty()) {
     section.html += table("Rank 0, all steps that traffic.json covers",
