@@ -9,7 +9,11 @@ namespace tandem {
 
 namespace {
 
+/// The first one makes the kernels, so it is never the fastest.
 constexpr int kRounds = 3;
+/// Of matmuls of more multiplications than kLarge.
+constexpr int kRoundsOfLarge = 2;
+constexpr double kLarge = 1 << 25;
 /// Of multiplications; larger matmuls are as fast as those whose longest side is half as long.
 constexpr double kMost = 1 << 27;
 
@@ -53,34 +57,24 @@ class Lattice {
   LatticeRates measure(const std::function<void()>& together) {
     constexpr std::size_t kPoints =
         kLatticeRows.size() * kLatticeWidths.size() * kLatticeWidths.size();
-    std::array<std::vector<std::array<double, kRounds>>, kMatmulKinds> seconds;
-    seconds.fill(std::vector<std::array<double, kRounds>>(kPoints));
     LatticeRates rates;
     rates.fill(std::vector<double>(kPoints, 0.0));
-    for (int round = -1; round < kRounds; ++round) {  // the first one makes the kernels
+    for (int round = 0; round < kRounds; ++round) {
       together();
       std::size_t point = 0;
       for (const double rows : kLatticeRows) {
         for (const double out : kLatticeWidths) {
           for (const double in : kLatticeWidths) {
-            for (std::size_t kind = 0; kind < kMatmulKinds && rows * out * in <= kMost; ++kind) {
-              const MatmulSize size = {static_cast<MatmulKind>(kind), rows, out, in};
-              const double taken = run(size);
-              if (round >= 0) {
-                seconds[kind][point][static_cast<std::size_t>(round)] = taken;
-                rates[kind][point] = size.flops();
-              }
+            const double size = rows * out * in;
+            const bool measured = size <= (round < kRoundsOfLarge ? kMost : kLarge);
+            for (std::size_t kind = 0; kind < kMatmulKinds && measured; ++kind) {
+              const MatmulSize product = {static_cast<MatmulKind>(kind), rows, out, in};
+              double& rate = rates[kind][point];
+              rate = std::max(rate, product.flops() / run(product) * 1e-9);
             }
             ++point;
           }
         }
-      }
-    }
-    for (std::size_t kind = 0; kind < kMatmulKinds; ++kind) {
-      for (std::size_t point = 0; point < kPoints; ++point) {
-        auto& times = seconds[kind][point];
-        std::sort(times.begin(), times.end());
-        rates[kind][point] /= rates[kind][point] > 0.0 ? times[kRounds / 2] * 1e9 : 1.0;
       }
     }
     return rates;

@@ -18,8 +18,10 @@ inline constexpr std::array<double, 11> kLatticeWidths = {64,  128,  192,  256, 
 using LatticeRates = std::array<std::vector<double>, kMatmulKinds>;  ///< as MatmulRates takes them
 
 /// GFLOP/s of the kernels that a linear layer calls, in `precision`, on a device with host memory:
-/// medians of a few calls that lie apart in time. 0 for shapes that would take too long. `together`
-/// is called before each round, so that ranks that measure side by side stay so.
+/// the fastest of a few calls that lie apart in time. It repeats where a median does not, on a
+/// machine with anything else to do; how much slower calls are in a step is fitted to steps. 0 for
+/// shapes that would take too long. `together` is called before each round, so that ranks that
+/// measure side by side stay so.
 LatticeRates measure_lattice(Device& device, const Precision& precision,
                              const std::function<void()>& together);
 
