@@ -117,7 +117,7 @@ TEST(Warnings, NameARankThatComputesSlowly) {
   const auto kernels = [](int rank) {
     FaultyKernels slow;
     slow.gemm = [rank](Device& real, Stream& stream, const Gemm& args) {
-      sleep_ms(rank == 1 ? 2 : 0);
+      sleep_ms(rank == 1 ? 5 : 0);
       real.gemm(stream, args);
     };
     return slow;
