@@ -333,6 +333,11 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Safe
   for (const SafetensorsItem& item : items) {
     ensure(item.dtype == DType::kF32 || item.dtype == DType::kF64, "a type that is not written");
     const std::uint64_t bytes = bytes_of(item);
+    std::uint64_t there = 0;
+    for (const std::span<const std::byte> run : item.data) {
+      there += run.size();
+    }
+    ensure(there == bytes, "a tensor's bytes and its shape differ");
     header[item.name] = {{"dtype", item.dtype == DType::kF32 ? "F32" : "F64"},
                          {"shape", item.shape},
                          {"data_offsets", {offset, offset + bytes}}};
@@ -348,7 +353,9 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Safe
   out.write(&length, sizeof length);
   out.write(text.data(), text.size());
   for (const SafetensorsItem& item : items) {
-    out.write(item.data, bytes_of(item));
+    for (const std::span<const std::byte> run : item.data) {
+      out.write(run.data(), run.size());
+    }
   }
   out.finish();
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,12 +46,13 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-/// A tensor to be written; `data` outlives the call.
+/// A tensor to be written.
 struct SafetensorsItem {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<std::int64_t> shape;
-  const std::byte* data = nullptr;
+  /// Its bytes in runs, in order, that outlive the call: what lies apart is not put together first.
+  std::vector<std::span<const std::byte>> data;
 };
 
 /// Writes `path` whole, or throws DataError with the system's words; the file is on the disk

@@ -51,10 +51,11 @@ class Safetensors : public testing::Test {
 TEST_F(Safetensors, WhatIsWrittenIsRead) {
   const std::vector<float> matrix = {0, 1, 2, 3, 4, 5.5f};
   const std::vector<double> vector = {1e-300, -2};
+  const auto bytes = std::as_bytes(std::span(matrix));
   write_safetensors(path_,
-                    {{"b", DType::kF32, {2, 3}, reinterpret_cast<const std::byte*>(matrix.data())},
-                     {"a", DType::kF64, {2}, reinterpret_cast<const std::byte*>(vector.data())},
-                     {"none", DType::kF32, {0, 3}, nullptr}},
+                    {{"b", DType::kF32, {2, 3}, {bytes.first(8), bytes.subspan(8)}},
+                     {"a", DType::kF64, {2}, {std::as_bytes(std::span(vector))}},
+                     {"none", DType::kF32, {0, 3}, {}}},
                     {{"step", "7"}});
   const SafetensorsFile file(path_);
   EXPECT_EQ(file.entries().size(), 3u);
@@ -146,9 +147,8 @@ TEST_F(Safetensors, AFileThatCannotBeWrittenSaysWhy) {
   const std::vector<float> much(1 << 16);
   if (fs::exists("/dev/full")) {
     try {
-      write_safetensors(
-          "/dev/full",
-          {{"w", DType::kF32, {1 << 16}, reinterpret_cast<const std::byte*>(much.data())}});
+      write_safetensors("/dev/full",
+                        {{"w", DType::kF32, {1 << 16}, {std::as_bytes(std::span(much))}}});
       FAIL();
     } catch (const DataError& error) {
       EXPECT_THAT(error.what(), HasSubstr("No space left on device"));

@@ -40,10 +40,10 @@ void take_manifest(Bytes bytes) {
   struct Folder {
     Folder() {
       const std::vector<float> values(6);
-      const auto* data = reinterpret_cast<const std::byte*>(values.data());
+      const auto data = std::as_bytes(std::span(values));
       write_safetensors(links.path() / "rank_00000.safetensors",
-                        {{.name = "a", .shape = {2, 3}, .data = data},
-                         {.name = "b", .shape = {4}, .data = data}});
+                        {{.name = "a", .shape = {2, 3}, .data = {data}},
+                         {.name = "b", .shape = {4}, .data = {data.first(4 * sizeof(float))}}});
       links.link(kManifestName, manifest);
     }
     LinkFolder links;

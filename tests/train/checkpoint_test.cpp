@@ -535,8 +535,8 @@ TEST(Checkpoint, WeightsOfAnotherModelAreRefusedInWords) {
     write_safetensors(file, items);
     return refusal([&] { check_weights(file, parameters); });
   };
-  const SafetensorsItem none{"a", DType::kF32, {0, 2}, nullptr};
-  const SafetensorsItem extra{"b", DType::kF32, {0}, nullptr};
+  const SafetensorsItem none{"a", DType::kF32, {0, 2}, {}};
+  const SafetensorsItem extra{"b", DType::kF32, {0}, {}};
   EXPECT_EQ(says({none}, {{.name = "a", .shape = {0, 2}}}), "");
   EXPECT_THAT(says({none}, every_cut()), HasSubstr("has no tensor 'embed.weight'"));
   EXPECT_THAT(says({none}, {{.name = "a", .shape = {2, 0}}}),

@@ -288,11 +288,10 @@ void export_weights(Checkpoint& checkpoint, const std::vector<ParameterSpec>& pa
     const std::vector<double> values =
         checkpoint.read(whole, Kept::kMaster, 0, whole.local_shape().numel());
     memory.emplace_back(values.begin(), values.end());
-    items.push_back(
-        {.name = whole.name(), .dtype = DType::kF32, .shape = sizes_of(whole.spec().shape)});
-  }
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    items[i].data = reinterpret_cast<const std::byte*>(memory[i].data());
+    items.push_back({.name = whole.name(),
+                     .dtype = DType::kF32,
+                     .shape = sizes_of(whole.spec().shape),
+                     .data = {std::as_bytes(std::span(memory.back()))}});
   }
   const fs::path beside = path.string() + ".unfinished";
   std::error_code problem, ignored;

@@ -4,8 +4,7 @@
 
 #include <array>
 #include <chrono>
-#include <cstring>
-#include <optional>
+#include <span>
 
 #include "core/error.h"
 #include "core/safetensors.h"
@@ -37,27 +36,22 @@ std::vector<Piece> all_pieces(const ParameterStore& store) {
   return pieces;
 }
 
-/// Moves a piece's elements together where its shard has padding between them. `from`: the shard's
-/// first element.
-const std::byte* packed(const Piece& piece, const Parameter& parameter, std::int64_t shard_start,
-                        const std::byte* from, std::size_t element,
-                        std::vector<std::byte>& memory) {
-  std::optional<std::int64_t> offset;  // of the shard's elements against the piece's
-  bool together = true;
-  for_each_common_run(piece, parameter, [&](std::int64_t to, std::int64_t at, std::int64_t) {
-    together = together && at - to == offset.value_or(at - to);
-    offset = at - to;
+/// Where a piece's elements lie in the copy of its shard: together, or with padding between them.
+/// `from`: the shard's first element.
+std::vector<std::span<const std::byte>> runs_of(const Piece& piece, const Parameter& parameter,
+                                                const ParameterShard& shard, const std::byte* from,
+                                                std::size_t element) {
+  std::vector<std::span<const std::byte>> runs;
+  for_each_common_run(piece, parameter, [&](std::int64_t, std::int64_t at, std::int64_t length) {
+    const std::byte* start = from + static_cast<std::size_t>(at - shard.start) * element;
+    const std::size_t bytes = static_cast<std::size_t>(length) * element;
+    if (!runs.empty() && runs.back().data() + runs.back().size() == start) {
+      runs.back() = {runs.back().data(), runs.back().size() + bytes};
+    } else {
+      runs.emplace_back(start, bytes);
+    }
   });
-  if (together && offset) {
-    return from + static_cast<std::size_t>(*offset - shard_start) * element;
-  }
-  memory.resize(static_cast<std::size_t>(piece.numel()) * element);
-  for_each_common_run(piece, parameter, [&](std::int64_t to, std::int64_t at, std::int64_t length) {
-    std::memcpy(memory.data() + static_cast<std::size_t>(to) * element,
-                from + static_cast<std::size_t>(at - shard_start) * element,
-                static_cast<std::size_t>(length) * element);
-  });
-  return memory.data();
+  return runs;
 }
 
 }  // namespace
@@ -125,18 +119,16 @@ void CheckpointSaver::write() noexcept {
   try {
     const fs::path directory = folder_.unfinished(progress_.step);
     fs::create_directories(directory);
-    std::vector<std::vector<std::byte>> memory(written_.size());
     std::vector<SafetensorsItem> items;
-    for (std::size_t i = 0; i < written_.size(); ++i) {
-      const Written& written = written_[i];
+    for (const Written& written : written_) {
       const DType dtype = tensor_of(*written.shard, written.piece.kept).dtype;
       const Shape own = written.piece.own_shape();
-      SafetensorsItem item{.name = written.piece.key, .dtype = dtype, .shape = {}};
+      SafetensorsItem item{.name = written.piece.key, .dtype = dtype, .shape = {}, .data = {}};
       for (int d = 0; d < own.rank(); ++d) {
         item.shape.push_back(own[d]);
       }
-      item.data = packed(written.piece, *written.parameter, written.shard->start,
-                         copy_.data() + written.offset, size_of(dtype), memory[i]);
+      item.data = runs_of(written.piece, *written.parameter, *written.shard,
+                          copy_.data() + written.offset, size_of(dtype));
       items.push_back(std::move(item));
     }
     if (!items.empty()) {
