@@ -162,6 +162,13 @@ TEST(InitialWeights, AreTheSameBitsForEveryLayoutAndThreadCount) {
   }
 }
 
+TEST(InitialWeights, AreTheSameBitsInPiecesOfTheHost) {
+  const NetworkOptions options = options_of(80001);
+  const Tensors alone = gathered_weights(options, 1, kFloat, 1);
+  ASSERT_GT(alone.at("embed.weight").size(), static_cast<std::size_t>(4 * kHostPiece));
+  EXPECT_EQ(gathered_weights(options, 2, kFloat, 2), alone);
+}
+
 TEST(InitialWeights, AreTheSameMastersForEveryPrecision) {
   const NetworkOptions options = options_of(10);
   const Tensors masters = gathered_weights(options, 2, kFloat, 1);

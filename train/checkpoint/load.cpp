@@ -27,32 +27,29 @@ std::vector<std::int64_t> sizes_of(const Shape& shape) {
 /// the parameter; returns how many they are.
 std::int64_t copy_overlap(const SafetensorsFile& file, const Piece& piece,
                           const Parameter& parameter, std::int64_t start, std::span<double> local) {
+  const std::int64_t stop = start + std::ssize(local);
+  std::int64_t end = 0;  // of what is needed of the piece
+  for_each_common_run(piece, parameter, start, stop,
+                      [&](std::int64_t from, auto, std::int64_t length) { end = from + length; });
   std::int64_t copied = 0;
   // Elements of the piece from `read` on: short runs do not become short reads.
   std::vector<double> chunk;
   std::int64_t read = 0;
-  for_each_common_run(
-      piece, parameter, [&](std::int64_t from, std::int64_t to, std::int64_t length) {
-        const std::int64_t before = std::clamp<std::int64_t>(start - to, 0, length);
-        from += before;
-        to += before - start;
-        length = std::min(length - before, std::ssize(local) - to);
-        if (length <= 0) {
-          return;
-        }
-        copied += length;
-        double* const out = local.data() + to;
-        if (length >= kHostPiece) {
-          file.read(piece.key, from, length, out);
-          return;
-        }
-        if (from < read || from + length > read + std::ssize(chunk)) {
-          read = from;
-          chunk.resize(static_cast<std::size_t>(std::min(kHostPiece, piece.numel() - read)));
-          file.read(piece.key, read, std::ssize(chunk), chunk.data());
-        }
-        std::copy_n(chunk.begin() + (from - read), length, out);
-      });
+  for_each_common_run(piece, parameter, start, stop,
+                      [&](std::int64_t from, std::int64_t to, std::int64_t length) {
+                        copied += length;
+                        double* const out = local.data() + (to - start);
+                        if (length >= kHostPiece) {
+                          file.read(piece.key, from, length, out);
+                          return;
+                        }
+                        if (from < read || from + length > read + std::ssize(chunk)) {
+                          read = from;
+                          chunk.resize(static_cast<std::size_t>(std::min(kHostPiece, end - read)));
+                          file.read(piece.key, read, std::ssize(chunk), chunk.data());
+                        }
+                        std::copy_n(chunk.begin() + (from - read), length, out);
+                      });
   return copied;
 }
 
@@ -68,7 +65,11 @@ void in_pieces(const Parameter& parameter, const Visit& visit) {
 }  // namespace
 
 Checkpoint::Checkpoint(const fs::path& directory)
-    : directory_(directory), manifest_(read_manifest(directory)) {}
+    : directory_(directory), manifest_(read_manifest(directory)) {
+  for (const Piece& piece : manifest_.pieces) {
+    pieces_[{piece.tensor, piece.kept}].push_back(&piece);
+  }
+}
 
 const SafetensorsFile& Checkpoint::file(const std::string& name) {
   std::unique_ptr<SafetensorsFile>& file = files_[name];
@@ -162,10 +163,8 @@ std::vector<double> Checkpoint::read(const Parameter& parameter, Kept kept, std:
                                      std::int64_t stop) {
   std::vector<double> local(static_cast<std::size_t>(stop - start), 0.0);
   std::int64_t filled = 0;
-  for (const Piece& piece : manifest_.pieces) {
-    if (piece.tensor != parameter.name() || piece.kept != kept) {
-      continue;
-    }
+  for (const Piece* each : pieces_[{parameter.name(), kept}]) {
+    const Piece& piece = *each;
     const ParameterSpec& spec = parameter.spec();
     if (piece.shape != spec.shape || piece.dimension != spec.cut_dimension ||
         piece.parts != spec.parts) {

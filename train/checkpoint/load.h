@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/safetensors.h"
@@ -39,6 +40,7 @@ class Checkpoint {
 
   std::filesystem::path directory_;
   Manifest manifest_;
+  std::map<std::pair<std::string, Kept>, std::vector<const Piece*>> pieces_;  ///< of manifest_
   std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
 };
 

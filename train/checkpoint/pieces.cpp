@@ -138,11 +138,12 @@ std::vector<WrittenPiece> pieces_of(const ParameterStore& store) {
 }
 
 void for_each_common_run(
-    const Piece& piece, const Parameter& parameter,
+    const Piece& piece, const Parameter& parameter, std::int64_t start, std::int64_t stop,
     const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit) {
   const std::int64_t inner = piece.inner();
-  std::int64_t low = 0, high = 1;      // of the dimension, within the part
-  std::int64_t local_row = 0, to = 0;  // of the local tensor: a row, and where `low` is in it
+  std::int64_t low = 0, high = 1;  // of the dimension, within the part
+  // Of the local tensor: a row, and where `low` is in it.
+  std::int64_t local_row = parameter.local_shape().numel(), to = 0;
   if (piece.dimension >= 0) {
     low = std::max(piece.start, parameter.cut_start());
     high = std::min(piece.stop, parameter.cut_start() + parameter.cut_valid());
@@ -150,15 +151,19 @@ void for_each_common_run(
     local_row = local * inner;
     to = (piece.part * (local / piece.parts) + low - parameter.cut_start()) * inner;
   }
-  if (low >= high) {
+  if (low >= high || start >= stop) {
     return;
   }
-  for (std::int64_t o = piece.flat_start / piece.row(); o * piece.row() < piece.flat_stop; ++o) {
+  const std::int64_t last = std::min((piece.flat_stop - 1) / piece.row(), (stop - 1) / local_row);
+  for (std::int64_t o = std::max(piece.flat_start / piece.row(), start / local_row); o <= last;
+       ++o) {
     const std::int64_t first = o * piece.row() + (low - piece.start) * inner;
-    const std::int64_t from = std::max(first, piece.flat_start);
-    const std::int64_t stop = std::min(first + (high - low) * inner, piece.flat_stop);
-    if (from < stop) {
-      visit(from - piece.flat_start, o * local_row + to + from - first, stop - from);
+    const std::int64_t local = o * local_row + to;
+    const std::int64_t from = std::max({first, piece.flat_start, first + start - local});
+    const std::int64_t end =
+        std::min({first + (high - low) * inner, piece.flat_stop, first + stop - local});
+    if (from < end) {
+      visit(from - piece.flat_start, local + from - first, end - from);
     }
   }
 }

@@ -62,10 +62,10 @@ std::vector<WrittenPiece> pieces_of(const ParameterStore& store);
 std::int64_t most_written(const ParameterStore& store);
 
 /// Calls `visit(in_piece, in_local, length)` for each run of the piece's elements that lies in
-/// `parameter`, which is this rank's part of the piece's tensor: offsets from the piece's first
-/// element and into the local tensor. In order.
+/// elements [start, stop) of `parameter`, which is this rank's part of the piece's tensor: offsets
+/// from the piece's first element and into the local tensor. In order.
 void for_each_common_run(
-    const Piece& piece, const Parameter& parameter,
+    const Piece& piece, const Parameter& parameter, std::int64_t start, std::int64_t stop,
     const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit);
 
 }  // namespace tandem

@@ -42,15 +42,17 @@ std::vector<std::span<const std::byte>> runs_of(const Piece& piece, const Parame
                                                 const ParameterShard& shard, const std::byte* from,
                                                 std::size_t element) {
   std::vector<std::span<const std::byte>> runs;
-  for_each_common_run(piece, parameter, [&](std::int64_t, std::int64_t at, std::int64_t length) {
-    const std::byte* start = from + static_cast<std::size_t>(at - shard.start) * element;
-    const std::size_t bytes = static_cast<std::size_t>(length) * element;
-    if (!runs.empty() && runs.back().data() + runs.back().size() == start) {
-      runs.back() = {runs.back().data(), runs.back().size() + bytes};
-    } else {
-      runs.emplace_back(start, bytes);
-    }
-  });
+  for_each_common_run(piece, parameter, shard.start, shard.stop(),
+                      [&](std::int64_t, std::int64_t at, std::int64_t length) {
+                        const std::byte* start =
+                            from + static_cast<std::size_t>(at - shard.start) * element;
+                        const std::size_t bytes = static_cast<std::size_t>(length) * element;
+                        if (!runs.empty() && runs.back().data() + runs.back().size() == start) {
+                          runs.back() = {runs.back().data(), runs.back().size() + bytes};
+                        } else {
+                          runs.emplace_back(start, bytes);
+                        }
+                      });
   return runs;
 }
 
