@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/cpu/footprint.h"
+#include "parallel/mpi/mpi_buffers.h"
 #include "train/checkpoint/save.h"
 #include "train/data/source.h"
 
@@ -16,9 +17,11 @@ constexpr double kMiB = 1024.0 * 1024.0;
 constexpr double kProcess = 7.2 * kMiB;
 constexpr double kMpi = 3.6 * kMiB;
 
-/// parallel/mpi: two pieces of 256 KiB from every peer, and two short messages.
-double group_buffers(int ranks) {
-  return ranks == 1 ? 0.0 : (ranks - 1) * 2.0 * 256 * 1024 + ranks * 2.0 * 8.25 * 1024;
+/// Of a rank's groups: the tensor-parallel, the data-parallel, and all ranks, which exchange short
+/// messages only.
+std::size_t message_buffers(const ParallelConfig& parallel) {
+  return mpi_group_bytes(parallel.tp, true) + mpi_group_bytes(parallel.dp, true) +
+         mpi_group_bytes(parallel.tp * parallel.dp, false);
 }
 
 std::vector<cpu::ProductSize> products_of(const Config& config, std::int64_t rows) {
@@ -26,14 +29,15 @@ std::vector<cpu::ProductSize> products_of(const Config& config, std::int64_t row
   const std::int64_t ffn = model.ffn / config.parallel.tp;
   std::vector<cpu::ProductSize> products;
   const auto linear = [&](std::int64_t out, std::int64_t in, bool bias) {
-    products.push_back({.rows = rows, .columns = out, .inner = in, .has_epilogue = bias});
+    products.push_back(
+        {.rows = rows, .columns = out, .inner = in, .transpose_b = true, .bias = bias});
     products.push_back({.rows = rows, .columns = in, .inner = out});
     for (int writes = 0; writes < (config.accumulation() > 1 ? 2 : 1); ++writes) {
       products.push_back({.rows = out,
                           .columns = in,
                           .inner = rows,
                           .sums_in_main = true,
-                          .has_epilogue = writes > 0});
+                          .accumulates = writes > 0});
     }
   };
   linear(model.activation == Activation::kSwiglu ? 2 * ffn : ffn, model.hidden, model.bias);
@@ -53,9 +57,9 @@ HostMemory host_memory(const Config& config, const ParameterStore& store,
     memory.checkpoint = CheckpointSaver::copy_bytes(store);
   }
   if (use.threads > 0) {
-    double libraries = use.processes ? kProcess + kMpi + group_buffers(config.parallel.tp) +
-                                           group_buffers(config.parallel.dp)
-                                     : kProcess / config.world();
+    double libraries = use.processes
+                           ? kProcess + kMpi + static_cast<double>(message_buffers(config.parallel))
+                           : kProcess / config.world();
     const auto products = products_of(config, max_rows(config));
     libraries += static_cast<double>(
         cpu::footprint(products, precision.storage, use.threads, use.row_counts));

@@ -8,6 +8,7 @@
 
 #include "core/cpu/kernels.h"
 #include "core/cpu/matmul.h"
+#include "core/cpu/onednn.h"
 #include "core/device.h"
 #include "core/host_memory.h"
 #include "core/immediate_stream.h"
@@ -59,7 +60,7 @@ class CpuDevice final : public Device {
   std::string describe() const override {
     return "cpu: " + cpu_model() + ", oneDNN " + cpu::onednn_version() + ", " +
            std::to_string(threads_) + (threads_ == 1 ? " thread" : " threads") +
-           (matmul_.native_bf16() ? ", bf16 matmul native" : ", bf16 matmul converted to fp32");
+           (cpu::multiplies_bf16() ? ", bf16 matmul native" : ", bf16 matmul converted to fp32");
   }
   void* allocate(std::size_t bytes) override { return allocate_host(bytes); }
   void deallocate(void* memory) noexcept override { free_host(memory); }

@@ -14,15 +14,16 @@ namespace tandem::cpu {
 struct ProductSize {
   std::int64_t rows = 0, columns = 0;
   std::int64_t inner = 0;     ///< what is summed over
+  bool transpose_b = false;   ///< as a weight is in the forward pass
   bool sums_in_main = false;  ///< c is in the main type: a weight gradient
-  bool has_epilogue = false;  ///< a bias, or it accumulates
+  bool bias = false;
+  bool accumulates = false;
 };
 
 /// Bytes, of a device of `threads` threads that computes all of `products`, in so many different
 /// numbers of rows: blocks of converted operands, what oneDNN copies of fp32 operands while it
 /// multiplies, and its kernels of each shape. An upper bound, held against the heap by
-/// tests/tools/plan_memory.py where oneDNN has AVX2; of other instruction sets taken from its
-/// source.
+/// tests/tools/plan_memory.py where oneDNN has AVX2; with AVX-512 what it copies was not measured.
 std::size_t footprint(std::span<const ProductSize> products, DType storage, int threads,
                       double row_counts);
 

@@ -70,22 +70,7 @@ Tensor slice_of(const Tensor& matrix, bool transpose, int dimension, std::int64_
 
 }  // namespace
 
-Matmul::Matmul(int threads) : threads_(threads), native_bf16_(probe_bf16()) {}
-
-bool Matmul::probe_bf16() {
-  for (const DType output : {DType::kBF16, DType::kF32}) {
-    const Tensor in(nullptr, DType::kBF16, {64, 64}), out(nullptr, output, {64, 64});
-    if (!make_matmul({.a = description(in, false),
-                      .b = description(in, true),
-                      .c = description(out, false),
-                      .bias = std::nullopt,
-                      .accumulate = output == DType::kF32},
-                     engine_)) {
-      return false;
-    }
-  }
-  return true;
-}
+Matmul::Matmul(int threads) : threads_(threads) {}
 
 void Matmul::run(const Gemm& args) {
   if (args.c.numel() == 0) {
@@ -98,7 +83,7 @@ void Matmul::run(const Gemm& args) {
     const ThreadCount scope(threads_);
     if (args.a.dtype == DType::kF32 && args.c.dtype == DType::kF32) {
       multiply(args);
-    } else if (args.a.dtype == DType::kBF16 && native_bf16_) {
+    } else if (args.a.dtype == DType::kBF16 && multiplies_bf16()) {
       multiply(args);
     } else {
       multiply_converted(args);

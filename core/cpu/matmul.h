@@ -20,8 +20,6 @@ class Matmul {
 
   /// a, b both fp32 or both bf16; c fp32 or bf16. Arguments already checked for shape.
   void run(const Gemm& args);
-  /// Whether oneDNN multiplies bf16 itself on this CPU.
-  bool native_bf16() const { return native_bf16_; }
 
  private:
   /// Everything a primitive depends on.
@@ -41,14 +39,12 @@ class Matmul {
   Plan& plan(const Gemm& args);
   void multiply(const Gemm& args);
   void multiply_converted(const Gemm& args);
-  bool probe_bf16();
 
   int threads_;
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
   std::map<Key, Plan> plans_;
   HostScratch scratchpad_, blocks_;
-  bool native_bf16_;
 };
 
 }  // namespace tandem::cpu

@@ -1,6 +1,7 @@
 #include "core/cpu/onednn.h"
 
 #include <string_view>
+#include <utility>
 
 namespace tandem::cpu {
 namespace {
@@ -52,6 +53,28 @@ std::optional<dnnl::matmul::primitive_desc> make_matmul(const MatmulDescription&
     return std::nullopt;
   }
   return primitive;
+}
+
+bool multiplies_bf16() {
+  static const bool yes = [] {
+    const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+    using Type = dnnl::memory::data_type;
+    const auto matrix = [](Type type, dnnl::memory::dims strides) {
+      return dnnl::memory::desc({64, 64}, type, std::move(strides));
+    };
+    for (const Type output : {Type::bf16, Type::f32}) {
+      if (!make_matmul({.a = matrix(Type::bf16, {64, 1}),
+                        .b = matrix(Type::bf16, {1, 64}),
+                        .c = matrix(output, {64, 1}),
+                        .bias = std::nullopt,
+                        .accumulate = output == Type::f32},
+                       engine)) {
+        return false;
+      }
+    }
+    return true;
+  }();
+  return yes;
 }
 
 std::string onednn_version() {

@@ -20,6 +20,9 @@ struct MatmulDescription {
 std::optional<dnnl::matmul::primitive_desc> make_matmul(const MatmulDescription& description,
                                                         const dnnl::engine& engine);
 
+/// Whether oneDNN multiplies bf16 itself on this CPU, into bf16 and into fp32.
+bool multiplies_bf16();
+
 /// "2.6.3 (avx2)": the version that runs and the instruction set it settled on.
 std::string onednn_version();
 

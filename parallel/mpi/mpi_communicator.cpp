@@ -5,6 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "parallel/mpi/mpi_buffers.h"
+
 namespace tandem {
 
 namespace {
@@ -16,17 +18,9 @@ constexpr int kTransfer = 1;
 constexpr int kScatter = 2;
 constexpr int kGather = 3;
 
-/// The announcement's place in a message; data begins at a cache line behind it.
-constexpr std::size_t kHeaderBytes = 192;
-static_assert(sizeof(Announcement) <= kHeaderBytes);
-/// Data up to this size travels inside the announcement.
-constexpr std::size_t kInlineBytes = 8 * 1024;
-constexpr std::size_t kSlotBytes = kHeaderBytes + kInlineBytes;
-/// What a rank sums, or sends in one message, at a time: small enough to stay in its cache, and to
-/// pass before a wait begins to sleep, as it would between the parts of a long message too.
-constexpr std::size_t kPieceBytes = 256 * 1024;
+static_assert(sizeof(Announcement) <= kMpiHeaderBytes);
 
-bool is_short(const Tensor& tensor) { return tensor.bytes() <= kInlineBytes; }
+bool is_short(const Tensor& tensor) { return tensor.bytes() <= kMpiInlineBytes; }
 bool is_nothing(const Tensor& tensor) { return tensor.absent() || tensor.numel() == 0; }
 
 /// Flat elements [start, start + count).
@@ -52,13 +46,13 @@ void MpiCommunicator::open(const CollectiveOptions& options, const Tensors& outg
     options.after->synchronize();
   }
   const auto slots = static_cast<std::size_t>(size());
-  std::byte* sent = sent_.reserve<std::byte>(slots * kSlotBytes);
-  inbox_ = received_.reserve<std::byte>(slots * kSlotBytes);
+  std::byte* sent = sent_.reserve<std::byte>(slots * kMpiSlotBytes);
+  inbox_ = received_.reserve<std::byte>(slots * kMpiSlotBytes);
   Announcement own = announcement();
   for (int r = 0; r < size(); ++r) {
     if (r != index()) {
-      transport_->receive(batch_, inbox_ + static_cast<std::size_t>(r) * kSlotBytes, kSlotBytes,
-                          world_rank(r), tag_ + kOpening);
+      transport_->receive(batch_, inbox_ + static_cast<std::size_t>(r) * kMpiSlotBytes,
+                          kMpiSlotBytes, world_rank(r), tag_ + kOpening);
     }
   }
   for (int r = 0; r < size(); ++r) {
@@ -66,12 +60,12 @@ void MpiCommunicator::open(const CollectiveOptions& options, const Tensors& outg
       continue;
     }
     const Tensor& tensor = outgoing[static_cast<std::size_t>(r)];
-    std::byte* slot = sent + static_cast<std::size_t>(r) * kSlotBytes;
-    std::size_t bytes = kHeaderBytes;
+    std::byte* slot = sent + static_cast<std::size_t>(r) * kMpiSlotBytes;
+    std::size_t bytes = kMpiHeaderBytes;
     own.sent_to_reader = tensor.absent() ? 0 : tensor.numel();
     std::memcpy(slot, &own, sizeof own);
     if (!is_nothing(tensor) && is_short(tensor)) {
-      std::memcpy(slot + kHeaderBytes, tensor.data, tensor.bytes());
+      std::memcpy(slot + kMpiHeaderBytes, tensor.data, tensor.bytes());
       bytes += tensor.bytes();
     }
     transport_->send(batch_, slot, bytes, world_rank(r), tag_ + kOpening);
@@ -93,12 +87,12 @@ void MpiCommunicator::open(const CollectiveOptions& options, const Tensors& outg
 
 Announcement MpiCommunicator::announced_by(int peer) const {
   Announcement call;
-  std::memcpy(&call, inbox_ + static_cast<std::size_t>(peer) * kSlotBytes, sizeof call);
+  std::memcpy(&call, inbox_ + static_cast<std::size_t>(peer) * kMpiSlotBytes, sizeof call);
   return call;
 }
 
 Tensor MpiCommunicator::received(int peer, const Tensor& like) const {
-  return {inbox_ + static_cast<std::size_t>(peer) * kSlotBytes + kHeaderBytes, like.dtype,
+  return {inbox_ + static_cast<std::size_t>(peer) * kMpiSlotBytes + kMpiHeaderBytes, like.dtype,
           Shape{like.numel()}};
 }
 
@@ -112,8 +106,8 @@ void MpiCommunicator::transfer(const Tensors& outgoing, const Tensors& incoming)
     longest = std::max({longest, bytes_of(outgoing[r]), bytes_of(incoming[r])});
   }
   const auto part = [&](const Tensor& tensor, std::size_t k) {
-    const std::size_t start = std::min(k * kPieceBytes, bytes_of(tensor));
-    return std::span(tensor.data + start, std::min(kPieceBytes, bytes_of(tensor) - start));
+    const std::size_t start = std::min(k * kMpiPieceBytes, bytes_of(tensor));
+    return std::span(tensor.data + start, std::min(kMpiPieceBytes, bytes_of(tensor) - start));
   };
   const auto post = [&](std::size_t k) {
     MpiBatch& batch = in_flight_[k % 2];
@@ -130,7 +124,7 @@ void MpiCommunicator::transfer(const Tensors& outgoing, const Tensors& incoming)
       }
     }
   };
-  const std::size_t pieces = (longest + kPieceBytes - 1) / kPieceBytes;
+  const std::size_t pieces = (longest + kMpiPieceBytes - 1) / kMpiPieceBytes;
   try {
     for (std::size_t k = 0; k < pieces; ++k) {
       if (k == 0) {
@@ -170,12 +164,12 @@ template <typename Region, typename Result>
 void MpiCommunicator::reduce_in_pieces(std::int64_t pieces, ReduceOp op, bool gather,
                                        Region&& region, Result&& result) {
   const auto peers = static_cast<std::size_t>(size() - 1);
-  std::byte* memory = pieces_.reserve<std::byte>(2 * peers * kPieceBytes);
+  std::byte* memory = pieces_.reserve<std::byte>(2 * peers * kMpiPieceBytes);
   // Peers' versions of this rank's region of piece k, in rank order.
   const auto scratch = [&](std::int64_t k, int r, const Tensor& like) {
     const auto slot =
         static_cast<std::size_t>(k % 2) * peers + static_cast<std::size_t>(r < index() ? r : r - 1);
-    return Tensor(memory + slot * kPieceBytes, like.dtype, like.shape);
+    return Tensor(memory + slot * kMpiPieceBytes, like.dtype, like.shape);
   };
   const auto post = [&](MpiBatch& batch, const Tensor& tensor, int r, int tag, bool is_send) {
     if (tensor.numel() == 0) {
@@ -248,7 +242,7 @@ Work MpiCommunicator::do_all_reduce(const Tensor& tensor, const CollectiveOption
   std::fill(outgoing_.begin(), outgoing_.end(), Tensor{});
   open(options, outgoing_);
   const std::int64_t total = tensor.numel();
-  const auto most = static_cast<std::int64_t>(kPieceBytes / size_of(tensor.dtype)) * size();
+  const auto most = static_cast<std::int64_t>(kMpiPieceBytes / size_of(tensor.dtype)) * size();
   const std::int64_t pieces = ceil_div(total, most);
   const std::int64_t chunk = ceil_div(ceil_div(total, pieces), size());
   const auto region = [&](std::int64_t k, int r) {
@@ -278,7 +272,7 @@ Work MpiCommunicator::do_reduce_scatter(const Tensor& input, const Tensor& outpu
     }
     return {};
   }
-  const auto most = static_cast<std::int64_t>(kPieceBytes / size_of(output.dtype));
+  const auto most = static_cast<std::int64_t>(kMpiPieceBytes / size_of(output.dtype));
   const std::int64_t pieces = ceil_div(total, most);
   const auto start = [&](std::int64_t k) { return std::min(k * most, total); };
   reduce_in_pieces(

@@ -54,7 +54,8 @@ CASES = [  # processes (0: threads), settings
     (2, SWIGLU, ZERO + " precision=bf16" + SAVE), (0, LM, ONE + " train.eval_every=2"),
     (0, LM, TP2 + SAVE), (2, LM, DP2 + " precision=bf16"), (2, LM, SP), (0, VOCAB, ONE),
     (0, VOCAB, TP2 + " precision=bf16"), (2, PADDED, TP2 + SAVE), (2, VOCAB, ZERO),
-    (2, VOCAB, TP2 + SAVE),
+    (2, VOCAB, TP2 + SAVE), (0, FFN + " data.seq_len=768", TP2 + " precision=bf16"),
+    (2, FFN + " data.seq_len=2048 train.global_batch=2", DP2 + " precision=bf16"),
 ]
 MPIRUN = str(pathlib.Path(__file__).parents[2] / "scripts/mpirun.sh")
 MOST = 0.03
