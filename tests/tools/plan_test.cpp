@@ -126,10 +126,12 @@ TEST(PlanRows, AreCountedWhereDocumentsArePadded) {
   Config config = of(small_config(), 1, 2);
   config.train.global_batch = 16;
   config.train.micro_batch = 4;
+  config.data.seq_len = 192;  // so that there are many numbers of rows
   const SampledRows sampled(config);
   EXPECT_THAT(sampled.note(), HasSubstr("sampled"));
   // The same from both data ranks' own batches.
   double total = 0.0;
+  std::set<std::int64_t> of_first, of_second, of_both;
   const auto first = make_data_source(config, Layout{1, 2, 0});
   const auto second = make_data_source(config, Layout{1, 2, 1});
   constexpr int kSteps = 8;
@@ -138,15 +140,21 @@ TEST(PlanRows, AreCountedWhereDocumentsArePadded) {
     const auto b = second->fetch_step(step * 16);
     for (std::size_t m = 0; m < a.size(); ++m) {
       total += static_cast<double>(std::max(a[m].rows, b[m].rows));
+      of_first.insert(a[m].rows);
+      of_second.insert(b[m].rows);
+      of_both.insert({a[m].rows, b[m].rows});
     }
   }
   EXPECT_DOUBLE_EQ(sampled.counts(config).rows, total / (kSteps * 2));
+  ASSERT_GT(of_both.size(), std::max(of_first.size(), of_second.size()));
+  EXPECT_EQ(sampled.counts(config).different,
+            static_cast<double>(std::max(of_first.size(), of_second.size())));
   config.data.documents = Documents::kPacked;
   EXPECT_THAT(SampledRows(config).note(), HasSubstr("exact"));
   config.data.format = DataFormat::kText;
   config.data.path = "no such file";
   EXPECT_THAT(SampledRows(config).note(), HasSubstr("assumed full"));
-  EXPECT_EQ(SampledRows(config).counts(config).rows, 128.0) << "4 x 24 rows, padded to 64";
+  EXPECT_EQ(SampledRows(config).counts(config).rows, 768.0) << "4 x 192 rows";
 }
 
 TEST(PlanTimeline, WhatIsComputedMeanwhileHidesACollective) {

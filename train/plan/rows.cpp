@@ -60,21 +60,25 @@ RowCounts SampledRows::counts(const Config& config) const {
   const std::int64_t per_rank = config.train.global_batch / config.parallel.dp;
   const auto steps = std::ssize(tokens_) / config.train.global_batch;
   double total = 0.0;
-  std::set<std::int64_t> different;
+  std::vector<std::set<std::int64_t>> different(static_cast<std::size_t>(config.parallel.dp));
   for (std::int64_t s = 0; s < steps; ++s) {
     for (std::int64_t m = 0; m < config.accumulation(); ++m) {
       std::int64_t most = 0;
       for (std::int64_t d = 0; d < config.parallel.dp; ++d) {
         const auto first =
             tokens_.begin() + s * config.train.global_batch + d * per_rank + m * size;
-        most = std::max(most, padded(std::accumulate(first, first + size, std::int64_t{0})));
+        const std::int64_t rows = padded(std::accumulate(first, first + size, std::int64_t{0}));
+        most = std::max(most, rows);
+        different[static_cast<std::size_t>(d)].insert(rows);
       }
       total += static_cast<double>(most);
-      different.insert(most);
     }
   }
+  const auto most_different =
+      std::max_element(different.begin(), different.end(),
+                       [](const auto& a, const auto& b) { return a.size() < b.size(); });
   return {total / static_cast<double>(steps * config.accumulation()), tokens,
-          static_cast<double>(different.size())};
+          static_cast<double>(most_different->size())};
 }
 
 }  // namespace tandem

@@ -13,7 +13,7 @@ namespace tandem {
 struct RowCounts {
   double rows = 0.0;       ///< of a micro-batch, padding included
   double tokens = 0.0;     ///< targets of a step, whole job
-  double different = 1.0;  ///< numbers of rows that were seen
+  double different = 1.0;  ///< numbers of rows that one data rank had, the most of any
 };
 
 class SampledRows {
