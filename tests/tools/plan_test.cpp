@@ -430,6 +430,11 @@ TEST_F(PlanProgram, HoldsARunAgainstItsPrediction) {
   EXPECT_THAT(outcome.out, HasSubstr("labels differ"));
   EXPECT_THAT(outcome.out,
               HasSubstr("tp all_reduce fp32 `layers.0 g.forward`: +0 calls, -4096 bytes"));
+  traffic["labels"] = json::array({{{"phase", "step"}, {"group", "tp"}}});
+  folder_.write("runs/small/traffic.json", traffic.dump());
+  outcome = run(against, folder_);
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.err, HasSubstr("traffic.json is not as a run writes it"));
   outcome = run({TANDEM_PLAN, "--against", "runs/none", "--hardware", "hardware.yaml"}, folder_);
   EXPECT_EQ(outcome.code, 2);
 }

@@ -143,6 +143,26 @@ def main():
         for text in ("Milliseconds of a step of rank 0; predicted for made up", "exposed communication"):
             assert text in page.text, f"no {text!r} on the page"
         assert "no times are predicted" not in page.text
+        # One that is named and is not there is not left out in silence.
+        assert "here.yml" in report(program, root / "a", "--hardware", root / "here.yml", code=2).stderr
+
+        # What cannot be read of a run costs its own section, not the page.
+        def without_times(run):
+            report(program, root / run, "--hardware", root / "here.yaml")
+            page = read(root / run / "report.html")
+            assert "Gradient norm" in page.text and "--against" not in page.text
+            return page.text.split("no times are predicted: ")[1]
+
+        write_run(root / "one", 1)
+        assert "no step behind the first" in without_times("one")
+        for run, key, value in (("no rows", "rows", None), ("text", "micro_batches", "many"),
+                                ("labels", "labels", [{"phase": "step"}]), ("phases", "phases", [{}])):
+            write_run(root / run, 30)
+            traffic = json.loads((root / run / "traffic.json").read_text())
+            (root / run / "traffic.json").write_text(json.dumps(traffic | {key: value}))
+            assert "traffic.json is not as a run writes it" in without_times(run)
+        write_run(root / "line", 30, end=line(31, comm_exposed_ms=None))
+        assert "metrics.jsonl is not as a run writes it" in without_times("line")
 
         both = root / "both.html"
         report(program, root / "a", root / "b" / "a", "-o", both)

@@ -22,26 +22,71 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+/// What `read` makes of a file's JSON; another type or a missing key is a DataError.
+template <typename Read>
+auto reading(const fs::path& file, const Read& read) {
+  try {
+    return read();
+  } catch (const json::exception& error) {
+    throw DataError(fmt::format("{} is not as a run writes it: {}", file.string(), error.what()));
+  }
+}
+
 std::ifstream open(const fs::path& file) {
   std::ifstream in(file);
   if (!in) {
-    throw DataError(fmt::format(
-        "--against: {} cannot be read. Name the directory of a run that has taken some steps.",
-        file.string()));
+    throw DataError(
+        fmt::format("{} cannot be read. Name the directory of a run that has taken some steps.",
+                    file.string()));
   }
   return in;
 }
 
-json read_traffic(const fs::path& directory) {
+using Counts = std::map<std::string, std::pair<std::int64_t, std::int64_t>>;  // calls, bytes
+
+std::string name(std::string_view group, std::string_view op, std::string_view dtype,
+                 std::string_view label) {
+  return fmt::format("{} {} {} `{}`", group, op, dtype, label);
+}
+
+/// What is used of traffic.json.
+struct Counted {
+  std::int64_t first_step = 0;
+  std::int64_t steps = 0;
+  StepRows rows;                                       ///< of all steps
+  std::vector<std::pair<std::string, double>> phases;  ///< ms of all steps
+  Counts labels;                                       ///< of steps
+};
+
+Counted read_traffic(const fs::path& directory) {
   const fs::path file = directory / "traffic.json";
   std::ifstream in = open(file);
-  json traffic = json::parse(in, nullptr, /*allow_exceptions=*/false);
-  for (const char* key : {"first_step", "last_step", "micro_batches", "rows", "phases", "labels"}) {
-    if (!traffic.is_object() || !traffic.contains(key)) {
-      throw DataError(fmt::format("--against: {} has no `{}`", file.string(), key));
+  Counted counted = reading(file, [&] {
+    const json traffic = json::parse(in);
+    Counted read{.first_step = traffic.at("first_step"),
+                 .steps = traffic.at("last_step").get<std::int64_t>() -
+                          traffic.at("first_step").get<std::int64_t>() + 1,
+                 .rows = {traffic.at("micro_batches"), traffic.at("rows")}};
+    for (const json& phase : traffic.at("phases")) {
+      read.phases.emplace_back(phase.at("phase"), phase.at("ms"));
     }
+    const auto text = [](const json& label, const char* key) {
+      return label.at(key).get<std::string>();
+    };
+    for (const json& label : traffic.at("labels")) {
+      if (text(label, "phase") == "step") {
+        auto& count = read.labels[name(text(label, "group"), text(label, "op"),
+                                       text(label, "dtype"), text(label, "label"))];
+        count.first += label.at("calls").get<std::int64_t>();
+        count.second += label.at("bytes").get<std::int64_t>();
+      }
+    }
+    return read;
+  });
+  if (counted.steps < 1 || counted.rows.micro_batches < 1) {
+    throw DataError(file.string() + " counts no step");
   }
-  return traffic;
+  return counted;
 }
 
 struct Measured {
@@ -61,24 +106,22 @@ Measured read_metrics(const fs::path& directory, std::int64_t first) {
   std::ifstream in = open(file);
   std::vector<double> steps, exposed, tokens;
   for (std::string line; std::getline(in, line);) {
+    // The last line of a run that was killed may be cut off.
     const json step = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (step.is_object() && step.contains("step_ms") && step["step"] > first) {
-      steps.push_back(step["step_ms"]);
-      exposed.push_back(step["comm_exposed_ms"]);
-      tokens.push_back(step["tokens"]);
-    }
+    reading(file, [&] {
+      if (step.is_object() && step.contains("step_ms") &&
+          step.at("step").get<std::int64_t>() > first) {
+        steps.push_back(step.at("step_ms"));
+        exposed.push_back(step.at("comm_exposed_ms"));
+        tokens.push_back(step.at("tokens"));
+      }
+    });
   }
   if (steps.empty()) {
-    throw DataError(fmt::format("--against: {} has no step behind the first", file.string()));
+    throw DataError(
+        fmt::format("{} has no step behind the first, which is never as fast", file.string()));
   }
   return {median(steps), median(exposed), median(tokens)};
-}
-
-using Counts = std::map<std::string, std::pair<std::int64_t, std::int64_t>>;  // calls, bytes
-
-std::string name(std::string_view group, std::string_view op, std::string_view dtype,
-                 std::string_view label) {
-  return fmt::format("{} {} {} `{}`", group, op, dtype, label);
 }
 
 /// Of `steps` steps with these rows in all.
@@ -100,42 +143,34 @@ Counts derived(const Config& config, std::int64_t steps, const StepRows& rows) {
 
 Comparison compare_with_run(const std::string& directory, const Config& config,
                             const Hardware& hardware) {
-  const json traffic = read_traffic(directory);
-  const std::int64_t first = traffic["first_step"];
-  const std::int64_t steps = traffic["last_step"].get<std::int64_t>() - first + 1;
-  const Measured measured = read_metrics(directory, first);
-  const Prediction prediction =
-      predict(config, hardware,
-              {.rows = traffic["rows"].get<double>() / traffic["micro_batches"].get<double>(),
-               .tokens = measured.tokens});
+  const Counted counted = read_traffic(directory);
+  const Measured measured = read_metrics(directory, counted.first_step);
+  const Prediction prediction = predict(config, hardware,
+                                        {.rows = static_cast<double>(counted.rows.rows) /
+                                                 static_cast<double>(counted.rows.micro_batches),
+                                         .tokens = measured.tokens});
 
   Comparison result{.run = directory};
   result.times.push_back({"step", prediction.time.total() * 1e3, measured.step_ms});
   result.times.push_back(
       {"exposed communication", prediction.time.exposed() * 1e3, measured.exposed_ms});
   for (const StepTime::Phase& phase : prediction.time.phases) {
-    for (const json& range : traffic["phases"]) {
-      const std::string path = range["phase"];
+    for (const auto& [path, ms] : counted.phases) {
       if (path == "step/" + phase.name || path == "step/micro-batch/" + phase.name) {
-        result.times.push_back({phase.name, phase.seconds * 1e3,
-                                range["ms"].get<double>() / static_cast<double>(steps)});
+        result.times.push_back(
+            {phase.name, phase.seconds * 1e3, ms / static_cast<double>(counted.steps)});
       }
     }
   }
 
-  Counts counts = derived(config, steps, {traffic["micro_batches"], traffic["rows"]});
+  Counts counts = derived(config, counted.steps, counted.rows);
   result.labels = counts.size();
   for (auto& [label, count] : counts) {
     count = {-count.first, -count.second};
   }
-  for (const json& label : traffic["labels"]) {
-    if (label["phase"] == "step") {
-      auto& count =
-          counts[name(label["group"].get<std::string>(), label["op"].get<std::string>(),
-                      label["dtype"].get<std::string>(), label["label"].get<std::string>())];
-      count.first += label["calls"].get<std::int64_t>();
-      count.second += label["bytes"].get<std::int64_t>();
-    }
+  for (const auto& [label, count] : counted.labels) {
+    counts[label].first += count.first;
+    counts[label].second += count.second;
   }
   for (const auto& [label, count] : counts) {
     if (count.first != 0 || count.second != 0) {

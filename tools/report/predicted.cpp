@@ -1,9 +1,9 @@
 #include "tools/report/predicted.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/arena.h"
-#include "train/config.h"
 #include "train/data/source.h"
 #include "train/plan/hardware.h"
 #include "train/state.h"
@@ -28,8 +28,11 @@ void add(std::vector<TrafficLine>& lines, const std::vector<Traffic>& traffic) {
 
 }  // namespace
 
-Predicted predicted_of(const RunData& run, const std::string& hardware) {
-  const Config config = parse_config(run.config_text, {.file = run.directory + "/config.yaml"});
+Config config_of(const RunData& run) {
+  return parse_config(run.config_text, {.file = run.directory + "/config.yaml"});
+}
+
+Predicted predicted_of(const RunData& run, const Config& config, const std::string& hardware) {
   const Layout layout = {config.parallel.tp, config.parallel.dp, 0};
   const Precision precision = precision_of(config);
   Arena arena;
@@ -47,13 +50,19 @@ Predicted predicted_of(const RunData& run, const std::string& hardware) {
     const auto device = std::find_if(run.startup.begin(), run.startup.end(),
                                      [](const auto& row) { return row.first == "device"; });
     const bool is_cpu = device != run.startup.end() && device->second.starts_with("cpu:");
+    std::optional<Hardware> machine;
+    if (!hardware.empty()) {  // asked for: a page without it would not be what was asked for
+      machine = load_hardware(hardware, precision.storage);
+    }
     try {
-      if (hardware.empty() && !is_cpu) {
+      if (!machine && !is_cpu) {
         throw ConfigError("the run was on no CPU: name its machine with --hardware");
       }
-      const Hardware machine = load_hardware(hardware, precision.storage);
-      predicted.machine = machine.name;
-      predicted.times = compare_with_run(run.directory, config, machine).times;
+      if (!machine) {
+        machine = load_hardware("", precision.storage);
+      }
+      predicted.machine = machine->name;
+      predicted.times = compare_with_run(run.directory, config, *machine).times;
     } catch (const Error& error) {
       predicted.no_times = error.what();
     }

@@ -9,6 +9,7 @@
 
 #include "tools/plan/against.h"
 #include "tools/report/run_data.h"
+#include "train/config.h"
 
 namespace tandem::report {
 
@@ -21,8 +22,11 @@ struct Predicted {
   std::string no_times;                 ///< why there are none
 };
 
-/// `hardware`: as `plan --hardware`. Throws ConfigError where the run's config cannot be read by
-/// this version.
-Predicted predicted_of(const RunData& run, const std::string& hardware);
+/// Throws ConfigError where the run's config cannot be read by this version.
+Config config_of(const RunData& run);
+
+/// `hardware`: as `plan --hardware`. Throws ConfigError if it is named and cannot be read; what
+/// else is missing for times is said in `no_times`.
+Predicted predicted_of(const RunData& run, const Config& config, const std::string& hardware);
 
 }  // namespace tandem::report

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <optional>
 
 #include "core/error.h"
 #include "tools/report/bars.h"
@@ -149,37 +150,40 @@ Section predicted_section(const std::vector<RunData>& runs, const std::string& h
     if (run.config_text.empty() || (run.memory.empty() && run.traffic.lines.empty())) {
       continue;
     }
+    std::optional<Config> config;
     try {
-      const Predicted predicted = predicted_of(run, hardware);
-      for (const auto& [group, count] : by_group(predicted.traffic)) {
-        const Count counted = by_group(run.traffic.lines)[group];
-        add_row(run_name(runs, i), group + ": calls", count.calls, counted.calls);
-        add_row(run_name(runs, i), group + ": bytes", count.bytes, counted.bytes);
-      }
-      for (const Comparison::Time& time : predicted.times) {
-        machine = predicted.machine;
-        times.push_back(
-            {text_cell(run_name(runs, i)), text_cell(time.what), number_cell(time.predicted_ms),
-             number_cell(time.measured_ms),
-             figure_cell(time.measured_ms > 0.0
-                             ? fmt::format("{:+.0f} %",
-                                           100.0 * (time.predicted_ms / time.measured_ms - 1.0))
-                             : "")});
-      }
-      if (!predicted.no_times.empty()) {
-        section.html += fmt::format("<p class=\"note\">{}: no times are predicted: {}</p>\n",
-                                    escape(run_name(runs, i)), escape(predicted.no_times));
-      }
-      for (const auto& [category, bytes] : predicted.memory) {
-        const auto counted = std::find_if(run.memory.begin(), run.memory.end(),
-                                          [&](const auto& part) { return part.first == category; });
-        if (counted != run.memory.end()) {
-          add_row(run_name(runs, i), "memory: " + category + ", bytes", bytes, counted->second);
-        }
-      }
+      config = config_of(run);
     } catch (const ConfigError& error) {
       section.html +=
           fmt::format("<p>{}: {}</p>\n", escape(run_name(runs, i)), escape(error.what()));
+      continue;
+    }
+    const Predicted predicted = predicted_of(run, *config, hardware);
+    for (const auto& [group, count] : by_group(predicted.traffic)) {
+      const Count counted = by_group(run.traffic.lines)[group];
+      add_row(run_name(runs, i), group + ": calls", count.calls, counted.calls);
+      add_row(run_name(runs, i), group + ": bytes", count.bytes, counted.bytes);
+    }
+    for (const Comparison::Time& time : predicted.times) {
+      machine = predicted.machine;
+      times.push_back(
+          {text_cell(run_name(runs, i)), text_cell(time.what), number_cell(time.predicted_ms),
+           number_cell(time.measured_ms),
+           figure_cell(
+               time.measured_ms > 0.0
+                   ? fmt::format("{:+.0f} %", 100.0 * (time.predicted_ms / time.measured_ms - 1.0))
+                   : "")});
+    }
+    if (!predicted.no_times.empty()) {
+      section.html += fmt::format("<p class=\"note\">{}: no times are predicted: {}</p>\n",
+                                  escape(run_name(runs, i)), escape(predicted.no_times));
+    }
+    for (const auto& [category, bytes] : predicted.memory) {
+      const auto counted = std::find_if(run.memory.begin(), run.memory.end(),
+                                        [&](const auto& part) { return part.first == category; });
+      if (counted != run.memory.end()) {
+        add_row(run_name(runs, i), "memory: " + category + ", bytes", bytes, counted->second);
+      }
     }
   }
   if (!times.empty()) {
