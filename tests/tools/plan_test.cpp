@@ -463,6 +463,10 @@ TEST_F(PlanProgram, RefusesWhatItCannotReadInWords) {
   outcome = plan({"--hardware", "typo.yaml"});
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("typo.yaml:15:1: lanes = 3: no such key"));
+  folder_.write("ranks.yaml", text_ + "ranks_are: thread\n");
+  outcome = plan({"--hardware", "ranks.yaml"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("ranks.yaml:15:1: ranks_are = thread: write threads or"));
   outcome = plan({"--hardware", "hardware.yaml", "--set", "precision=bf16"});
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("bf16 is missing"));

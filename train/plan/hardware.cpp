@@ -279,7 +279,12 @@ Hardware load_hardware(const std::string& name, DType storage) {
   hardware.reserved = top.number("reserved_gib") * kGiB;
   hardware.uncertainty = top.number("uncertainty");
   if (top.has("ranks_are")) {
-    hardware.processes = top.text("ranks_are") != "threads";
+    top.read("ranks_are", [&](const yaml::Field& field) {
+      if (field.node.text != "threads" && field.node.text != "processes") {
+        yaml::refuse(field, "write threads or processes");
+      }
+      hardware.processes = field.node.text == "processes";
+    });
   }
   if (top.has("network")) {
     hardware.network = read_link(top.section("network"));
