@@ -6,11 +6,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <string>
 
 namespace {
@@ -50,6 +55,47 @@ struct AtExit {
     }
   }
 } at_exit;
+
+// Mappings that were counted. Never destroyed: libraries unmap when the program ends, too.
+struct Mappings {
+  std::mutex mutex;
+  std::map<std::uintptr_t, std::size_t> bytes;  ///< by their start
+};
+Mappings& mappings() {
+  static auto* const all = new Mappings;
+  return *all;
+}
+
+void mapped(void* memory, std::size_t bytes) {
+  const std::lock_guard lock(mappings().mutex);
+  mappings().bytes[reinterpret_cast<std::uintptr_t>(memory)] = bytes;
+  add(static_cast<long>(bytes));
+}
+
+/// Whole mappings, or what is cut off their ends.
+void unmapped(void* memory, std::size_t bytes) {
+  const std::lock_guard lock(mappings().mutex);
+  auto& all = mappings().bytes;
+  const auto start = reinterpret_cast<std::uintptr_t>(memory), stop = start + bytes;
+  auto at = all.upper_bound(start);
+  at = at == all.begin() ? at : std::prev(at);
+  while (at != all.end() && at->first < stop) {
+    const std::uintptr_t first = at->first, last = first + at->second;
+    if (last <= start) {
+      ++at;
+      continue;
+    }
+    now.fetch_sub(static_cast<long>(std::min(last, stop) - std::max(first, start)));
+    at = all.erase(at);
+    if (first < start) {
+      all[first] = start - first;
+    }
+    if (stop < last) {
+      all[stop] = last - stop;
+      break;
+    }
+  }
+}
 
 template <typename Function>
 Function* next(const char* name) {
@@ -92,8 +138,16 @@ void* mmap(void* at, std::size_t bytes, int protection, int flags, int file, off
   static auto* const real = next<void*(void*, std::size_t, int, int, int, off_t)>("mmap");
   void* memory = real(at, bytes, protection, flags, file, offset);
   if (memory != MAP_FAILED && (flags & MAP_ANONYMOUS) != 0 && protection != PROT_NONE) {
-    add(static_cast<long>(bytes));
+    mapped(memory, bytes);
   }
   return memory;
+}
+void* mmap64(void* at, std::size_t bytes, int protection, int flags, int file, off64_t offset) {
+  return mmap(at, bytes, protection, flags, file, offset);
+}
+int munmap(void* memory, std::size_t bytes) {
+  static auto* const real = next<int(void*, std::size_t)>("munmap");
+  unmapped(memory, bytes);  // first: behind it the place may be another thread's
+  return real(memory, bytes);
 }
 }
