@@ -43,9 +43,6 @@ class Session {
   /// Throws ConfigError if what the arena measured, in the rank's precision, does not fit where the
   /// device has its memory, or what is beside it on the host.
   void check_memory(const Config& config, const Arena& measured, const HostMemory& beside) const;
-  void check_memory(const Config& config, const Arena& measured, std::size_t data) const {
-    check_memory(config, measured, HostMemory{.data = data});
-  }
   /// What this rank takes from the host beside the arena; `store`: its parameters, laid out.
   HostMemory host_memory(const Config& config, const ParameterStore& store) const;
 

@@ -132,7 +132,7 @@ std::vector<CollectiveTime> benchmark_collectives(Session& session, const Config
   const std::int64_t most = rank.device->host_memory() ? kMostBytes : kMostBytesGpu;
   Arena sizes;
   const Buffers counted(sizes, dtype, most);
-  agree(*rank.control, [&] { session.check_memory(config, sizes, 0); });
+  agree(*rank.control, [&] { session.check_memory(config, sizes, {}); });
   Arena arena(*rank.device, sizes);
   const Buffers buffers(arena, dtype, most);
   Benchmark benchmark(rank, buffers);

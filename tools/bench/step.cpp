@@ -125,7 +125,7 @@ StepBenchmark benchmark_step(Session& session, const Config& config, DataSource&
   Arena measured;
   const TrainState sizes(config, rank.layout, rank.precision, rows, measured);
   const std::size_t data = source.buffer_bytes() + Trainer::pinned_bytes(*rank.device, source);
-  agree(*rank.control, [&] { session.check_memory(config, measured, data); });
+  agree(*rank.control, [&] { session.check_memory(config, measured, {.data = data}); });
   Arena arena(*rank.device, measured);
   TrainState state(config, rank.layout, rank.precision, rows, arena);
   Trainer trainer(rank, config, state, source);
