@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # gpu_check.sh [--pack] [DIRECTORY]: checks the CUDA side of DIRECTORY (default: build-gpu) on this
-# machine's first GPU, in under eight minutes (the time limits of the checks add up to less), without
-# network or root. Prints a line for each check, and at the end all of them as one table and
+# machine's first GPU (of those in CUDA_VISIBLE_DEVICES, if it is set), in under eight minutes (the
+# time limits of the checks add up to less), without network or root. Prints a line for each check, and at the end all of them as one table and
 # DIRECTORY/gpu_check.json. Builds first where there is no build yet. Exit 1 if a check failed.
 #
 # --pack, on a machine without a GPU: builds DIRECTORY so that it can be carried to one, without MPI
@@ -39,13 +39,19 @@ if [ $pack = yes ]; then
 fi
 
 # -- what is here -------------------------------------------------------------------------------
-export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
-if ! gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader 2>&1) ||
-  [ -z "$gpu" ]; then
+# The caller's GPUs, or all: the first for the checks of one GPU, the first two for NCCL.
+if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
+  IFS=, read -ra gpus <<<"$CUDA_VISIBLE_DEVICES"
+else
+  mapfile -t gpus < <(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null)
+fi
+export CUDA_VISIBLE_DEVICES=${gpus[0]:-0}
+if ! gpu=$(nvidia-smi -i "$CUDA_VISIBLE_DEVICES" --query-gpu=name,driver_version,compute_cap \
+  --format=csv,noheader 2>&1) || [ -z "$gpu" ]; then
   echo "gpu_check.sh: no usable GPU here: $gpu" >&2
   exit 1
 fi
-IFS=, read -r name driver capability <<<"$gpu" # of the first
+IFS=, read -r name driver capability <<<"$gpu"
 driver=${driver# } capability=${capability//[ .]/}
 if [ ! -x "$build/train" ] || [ ! -f "$build/lib/libtandem_cuda.so" ]; then
   echo "== build for sm_$capability"
@@ -79,11 +85,14 @@ failure() { # NAME CODE FILE: shows the end of the output
   row "$1" FAILED "exit $2; $(tail -1 "$3")"
 }
 
+# SECONDS COMMAND...: a program that hangs does not end when it is asked to; it has two more.
+limited() { timeout --kill-after=2 "$@"; }
+
 # Runs a command for at most so many seconds; the row shows the last line of its output that matches.
 check() { # NAME SECONDS PATTERN COMMAND...
   local what=$1 most=$2 pattern=$3 file=$scratch/output code said
   shift 3
-  timeout "$most" "$@" >"$file" 2>&1
+  limited "$most" "$@" >"$file" 2>&1
   code=$?
   said=$(grep -E "$pattern" "$file" | tail -1 | tr -s ' ')
   [[ $said =~ (^|[^0-9])0\ tests ]] && code="0 tests" # filtered to nothing: no GPU was found
@@ -100,13 +109,13 @@ value() { # FILE KEY: a number of a flat JSON file
 
 on_gpu=(--set device=cuda --set parallel.comm=local)
 
-check "kernels against the reference" 70 'PASSED|tests ran' \
+check "kernels against the reference" 65 'PASSED|tests ran' \
   "$build/tests/kernel_test" --gtest_filter='*/cuda_*' --gtest_brief=1
 check "collectives of one GPU" 20 'PASSED|tests ran' \
   "$build/tests/parallel_local_test" --gtest_filter='*Cuda*' --gtest_brief=1
 verify=("$build/verify" --config tests/tools/grid.yaml --grid "${on_gpu[@]}")
 check "verify --grid, 1 rank" 20 '.' "${verify[@]}" --set parallel.dp=1
-check "verify --grid, 4 ranks" 35 '.' "${verify[@]}" --set parallel.dp=4
+check "verify --grid, 4 ranks" 30 '.' "${verify[@]}" --set parallel.dp=4
 
 smallest=(--config configs/ffn_tp1_dp1.yaml --set device=cuda --set 'data={format: synthetic, path: null, seq_len: 16}'
   --set 'model={hidden: 32, ffn: 64, layers: 1}' --set 'train={micro_batch: 2, global_batch: 2, eval_every: 0}'
@@ -114,7 +123,7 @@ smallest=(--config configs/ffn_tp1_dp1.yaml --set device=cuda --set 'data={forma
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 for tool in memcheck racecheck; do
   if [ -n "$sanitizer" ]; then
-    check "compute-sanitizer $tool" 45 'SUMMARY' \
+    check "compute-sanitizer $tool" 40 'SUMMARY' \
       "$sanitizer" --tool $tool --error-exitcode 9 "$build/train" "${smallest[@]}"
   else
     row "compute-sanitizer $tool" absent "not on this machine"
@@ -131,7 +140,7 @@ fi
 step() { # NAME HIDDEN FFN ACTIVATION TP SECONDS
   local what="step $1, 1/$5 of ffn" file=$scratch/step.json output=$scratch/output code
   rm -f "$file"
-  timeout "$6" "$build/bench" step --config configs/gpu_bench.yaml --json "$file" \
+  limited "$6" "$build/bench" step --config configs/gpu_bench.yaml --json "$file" \
     --set "model={hidden: $2, ffn: $(($3 / $5)), activation: $4}" >"$output" 2>&1
   code=$?
   if [ $code = 0 ] && [ -s "$file" ]; then
@@ -142,7 +151,7 @@ step() { # NAME HIDDEN FFN ACTIVATION TP SECONDS
     failure "$what" $code "$output"
   fi
 }
-for shard in "1 30" "2 22" "4 14" "8 12"; do
+for shard in "1 28" "2 22" "4 14" "8 12"; do
   read -r tp most <<<"$shard"
   step "8192 x 28672 gated" 8192 28672 swiglu "$tp" "$most"
   step "5120 x 20480 gelu" 5120 20480 gelu "$tp" "$most"
@@ -152,11 +161,11 @@ run=(--set 'data={format: synthetic, path: null}' --set precision=bf16 --set tra
   --set "log.dir=$scratch/runs" --set device=cuda --steps 30)
 check "30 steps of training, 4 ranks" 25 'loss' "$build/train" --config configs/ffn_tp2_dp2.yaml "${run[@]}" \
   --set parallel.comm=local
-if [ "$(nvidia-smi --list-gpus | wc -l)" -gt 1 ]; then
-  check "30 steps of training, NCCL, 2 GPUs" 25 'loss' env CUDA_VISIBLE_DEVICES=0,1 \
+if [ ${#gpus[@]} -gt 1 ]; then
+  check "30 steps of training, NCCL, 2 GPUs" 25 'loss' env "CUDA_VISIBLE_DEVICES=${gpus[0]},${gpus[1]}" \
     "$build/train" --config configs/ffn_tp2_dp1.yaml "${run[@]}" --set parallel.comm=nccl
 else
-  row "30 steps of training, NCCL, 2 GPUs" absent "one GPU on this machine"
+  row "30 steps of training, NCCL, 2 GPUs" absent "one GPU here"
 fi
 
 # -- the end ------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """gpu_check.py SOURCE: runs scripts/gpu_check.sh where driver, tools and programs are stand-ins, and
-checks what it promises whatever the machine: the time limits add up to less than eight minutes,
-every check has a line and an entry in JSON that can be read, and one failure is exit code 1."""
+checks what it promises whatever the machine: the time limits, those of programs that do not end when
+they are asked to, add up to less than eight minutes, every check has a line and an entry in JSON that
+can be read, one failure is exit code 1, and only GPUs that the caller gave are used."""
 
 import json
 import os
@@ -20,11 +21,16 @@ def write(file, text):
     file.chmod(0o755)
 
 
-def run(source, folder, gpus, train):
+def run(source, folder, gpus, train, visible=None):
     tools, build = folder / "tools", folder / "build"
     write(tools / "nvidia-smi", f"""
-if [ "$1" = --list-gpus ]; then seq {gpus}; else echo 'NVIDIA "H"200, 570.1, 9.0'; fi""")
-    write(tools / "timeout", f'echo "$1" >>{folder}/limits; shift; exec "$@"')
+if [ "$1" = --query-gpu=index ]; then seq 0 {gpus - 1}; exit; fi
+[ "$1" = -i ] && echo "$2" >{folder}/asked && echo 'NVIDIA "H"200, 570.1, 9.0'""")
+    write(tools / "timeout", f"""
+[[ $1 = --kill-after=* ]] || exit 99
+echo $((${{1#*=}} + $2)) >>{folder}/limits
+shift 2
+exec "$@\"""")
     write(tools / "compute-sanitizer", 'echo "ERROR SUMMARY: 0 errors"')
     for test in ("kernel_test", "parallel_local_test"):
         write(build / "tests" / test, 'echo "[  PASSED  ] 7 tests."')
@@ -38,6 +44,8 @@ echo matmul""")
     (folder / "limits").write_text("")
     environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
+    if visible is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = visible
     done = subprocess.run([source / "scripts/gpu_check.sh", build], env=environment, text=True,
                           capture_output=True, timeout=60, check=False)
     report = json.loads((build / "gpu_check.json").read_text())
@@ -73,6 +81,15 @@ def main():
         failed = [c for c in report["checks"] if c["result"] == "FAILED"]
         expect([c["detail"] for c in failed] == ["exit 3; broken"], failed, done)
         expect(report["checks"][-1]["result"] == "absent", report["checks"][-1], done)
+
+        gpus_of = "echo GPUs $CUDA_VISIBLE_DEVICES, loss"
+        for visible, used in (("5,3,0", ["GPUs 5, loss", "GPUs 5,3, loss"]),
+                              ("7", ["GPUs 7, loss", "one GPU here"])):
+            done, report, _ = run(source, folder, gpus=8, train=gpus_of, visible=visible)
+            told = [check["detail"] for check in report["checks"][-2:]]
+            expect(told == used, f"{told} where CUDA_VISIBLE_DEVICES={visible}", done)
+            asked = (folder / "asked").read_text().strip()
+            expect(asked == visible.split(",", maxsplit=1)[0], f"the GPU of the table is {asked}", done)
 
 
 main()
