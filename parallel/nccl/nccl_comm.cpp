@@ -101,11 +101,11 @@ void NcclComm::complete(ncclResult_t result, const char* call) {
 }
 
 void NcclComm::check() {
-  ncclResult_t state = ncclSuccess;
-  const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || comm_ == nullptr) {
     return;
   }
+  ncclResult_t state = ncclSuccess;
   const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
   if (asked != ncclSuccess) {
     fail(asked, "ncclCommGetAsyncError");
@@ -152,8 +152,24 @@ void NcclComm::fail(ncclResult_t result, const char* call) {
   throw InternalError(text);
 }
 
+void NcclComm::abort(std::chrono::milliseconds patience) noexcept {
+  const auto start = Clock::now();
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  while (!lock && Clock::now() - start < patience) {
+    std::this_thread::sleep_for(kPoll);
+    static_cast<void>(lock.try_lock());
+  }
+  if (lock) {
+    abort_locked();
+  }
+}
+
 void NcclComm::abort() noexcept {
   const std::lock_guard lock(mutex_);
+  abort_locked();
+}
+
+void NcclComm::abort_locked() noexcept {
   if (comm_ != nullptr) {
     ncclCommAbort(comm_);
     comm_ = nullptr;

@@ -1,11 +1,16 @@
 // An ncclComm_t that is never waited for without end: it is non-blocking, every call is followed to
 // its completion with a time-out, and one that failed is aborted instead of destroyed. Another
 // thread than the one that calls may ask after it and abort it: NCCL wants one at a time, and so
-// each call into NCCL has the communicator to itself. None of them waits for a peer.
+// each call into NCCL has the communicator to itself.
+//
+// One kind of call may still be held, in the driver: a collective launches on the caller's thread,
+// and where the stream's queue is full that lasts until the device goes on. Whoever looks from
+// another thread must not wait for it.
 #pragma once
 
 #include <nccl.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -39,9 +44,14 @@ class NcclComm {
   void call(const char* name, Queue&& queue) {
     complete(locked(name, queue), name);
   }
-  /// Throws as call() does if NCCL has found an error since. From any thread.
+  /// Throws as call() does if NCCL has found an error since. Leaves it to the call that is inside
+  /// NCCL, if one is: that looks at its own result. From any thread; never held.
   void check();
-  /// Ends what is under way, unfinished. Nothing can be called afterwards. From any thread.
+  /// Ends what is under way, unfinished. Nothing can be called afterwards. From any thread; waits
+  /// for the call that is inside NCCL, for at most `patience`: does nothing where that is too
+  /// short.
+  void abort(std::chrono::milliseconds patience) noexcept;
+  /// The same, however long it takes.
   void abort() noexcept;
 
  private:
@@ -53,6 +63,7 @@ class NcclComm {
     }
     return use(comm_);
   }
+  void abort_locked() noexcept;
   void complete(ncclResult_t result, const char* call);
   void wait_while_in_progress(const char* call);
   [[noreturn]] void fail(ncclResult_t result, const char* call);

@@ -119,6 +119,12 @@ std::string NcclCommunicator::under_way() {
   return call == nullptr ? "" : call->to_string() + " in group " + to_string(ranks());
 }
 
+void NcclCommunicator::abort(std::chrono::milliseconds patience) noexcept {
+  if (comm_ != nullptr) {
+    comm_->abort(patience);
+  }
+}
+
 void NcclCommunicator::abort() noexcept {
   if (comm_ != nullptr) {
     comm_->abort();

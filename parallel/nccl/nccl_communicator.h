@@ -8,6 +8,7 @@
 // same bits on every rank. No averages and no scaled sums: scaling is done elsewhere.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -41,6 +42,8 @@ class NcclCommunicator final : public Communicator {
   void look();
   /// Of the collective that was under way at the last look; empty for none.
   std::string under_way();
+  /// As NcclComm's.
+  void abort(std::chrono::milliseconds patience) noexcept;
   void abort() noexcept;
 
  private:

@@ -1,10 +1,18 @@
 #include "parallel/nccl/rank_state.h"
 
+#include <chrono>
 #include <exception>
 
 #include "parallel/nccl/nccl_communicator.h"
 
 namespace tandem::nccl {
+
+namespace {
+
+/// Far longer than a call of NCCL takes that is not held.
+constexpr auto kCall = std::chrono::milliseconds(50);
+
+}  // namespace
 
 void RankState::add(NcclCommunicator& group) {
   const std::lock_guard lock(groups_mutex_);
@@ -71,12 +79,16 @@ void RankState::abort(const std::string& why, ExitCode code) noexcept {
   }
   const std::lock_guard lock(groups_mutex_);
   // The end of one waits for the whole device, kernels of the others included: grouped, all are
-  // told to stop before any is waited for.
+  // told to stop before any is waited for. A call that is held behind a kernel has its group for
+  // itself, and may go on once the other groups are aborted.
   ncclGroupStart();
+  for (NcclCommunicator* group : groups_) {
+    group->abort(kCall);
+  }
+  ncclGroupEnd();
   for (NcclCommunicator* group : groups_) {
     group->abort();
   }
-  ncclGroupEnd();
 }
 
 bool RankState::look() {

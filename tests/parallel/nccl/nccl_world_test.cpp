@@ -138,6 +138,60 @@ TEST(NcclFailure, AStallIsFoundWhileTheRanksThreadIsHeldBehindIt) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
 }
 
+/// Queues are full as long as it lives.
+struct FullQueues {
+  FullQueues() { testing::fill_queues(true); }
+  ~FullQueues() { testing::fill_queues(false); }
+};
+
+TEST(NcclFailure, AStallIsFoundWhileACallOfAnotherGroupIsHeldBehindIt) {
+  std::atomic<bool> woken{false};
+  const auto texts = run_nccl(2, 1, [&](World& world, Device& device) {
+    const auto other = world.make_group("other", everyone(world), device, nullptr, nullptr);
+    Rank rank(world, device);
+    if (world.rank() == 0) {
+      rank.sum().wait(*rank.stream);
+      const FullQueues full;
+      EXPECT_THROW(other->all_reduce(rank.x.tensor(), {.after = rank.stream.get()}), PeerLost)
+          << "the stall is aborted, and then this group";
+      woken = true;
+      rank.group->settle();
+    }
+    while (!woken) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    world.check();
+  });
+  for (const std::string& text : texts) {
+    EXPECT_THAT(text, AllOf(HasSubstr("all#0 all_reduce fp32 x 1000 `the sum`"),
+                            HasSubstr("not complete after 1.")));
+  }
+}
+
+TEST(NcclFailure, AStallIsToldWhileTheNextCallOfItsGroupIsHeldBehindIt) {
+  const auto texts = run_nccl(2, 1, [](World& world, Device& device) {
+    Rank rank(world, device);
+    if (world.rank() == 0) {
+      rank.sum().wait(*rank.stream);
+      testing::fill_queues(true);
+      rank.sum().wait_host();
+    }
+    try {
+      while (true) {
+        world.check();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    } catch (const PeerLost&) {
+      testing::fill_queues(false);  // a real one stays full, and the report ends the process
+      throw;
+    }
+  });
+  for (const std::string& text : texts) {
+    EXPECT_THAT(text, AllOf(HasSubstr("all#0 all_reduce fp32 x 1000 `the sum`"),
+                            HasSubstr("not complete after 1.")));
+  }
+}
+
 TEST(NcclFailure, AStallIsToldWhereEvenTheLookIsHeld) {
   std::atomic<bool> told{false};
   const auto texts = run_nccl(2, 1, [&](World& world, Device& device) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -190,8 +192,17 @@ Registry& registry() {
   return all;
 }
 
+std::atomic<bool> queues_full{false};
 std::atomic<int> aborted_count{0}, living_count{0};
 std::array<std::atomic<int>, 64> errors{};
+
+void wait_for_room(tandem::Stream& stream) {
+  const auto end = tandem::testing::make_deferred_event();
+  stream.record(*end);
+  while (queues_full && !tandem::testing::reached_at(*end)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
 
 }  // namespace
 
@@ -220,6 +231,7 @@ struct ncclComm {
     return ncclInProgress;
   }
   ncclResult_t launch(Kernel kernel, cudaStream_t stream) {
+    wait_for_room(*reinterpret_cast<tandem::Stream*>(stream));
     return begin([] { return true; },
                  [this, kernel = std::move(kernel), stream] {
                    tandem::testing::enqueue(
@@ -246,6 +258,7 @@ thread_local Group group;
 namespace tandem::testing {
 
 void report_error(int rank, ncclResult_t error) { errors[static_cast<std::size_t>(rank)] = error; }
+void fill_queues(bool full) { queues_full = full; }
 int aborted_communicators() { return aborted_count; }
 int living_communicators() { return living_count; }
 
