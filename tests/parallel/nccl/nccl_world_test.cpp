@@ -222,19 +222,19 @@ TEST(NcclFailure, AStallIsToldWhereEvenTheLookIsHeld) {
 
 TEST(NcclFailure, AnErrorOfNcclIsToldInItsWordsAndTheLedgers) {
   for (const ncclResult_t kind : {ncclRemoteError, ncclInternalError, ncclUnhandledCudaError}) {
-    std::atomic<int> waiting{0};
+    std::atomic<bool> found{false};
     const auto texts = run_nccl(2, 60, [&](World& world, Device& device) {
       Rank rank(world, device);
       if (world.rank() == 1) {
-        while (waiting == 0) {
+        while (!found) {
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
         throw DataError("rank 1 has a bad file");
       }
       const Work work = rank.sum();
       testing::report_error(0, kind);
-      waiting = 1;
       EXPECT_THROW(work.wait_host(), PeerLost);
+      found = true;
       work.wait_host();
     });
     testing::report_error(0, ncclSuccess);
