@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/device.h"
+#include "core/error.h"
 #include "core/tensor.h"
 #include "parallel/announcement.h"
 #include "parallel/ledger.h"
@@ -118,9 +119,11 @@ class Communicator {
   /// errors and stalls surface: a stream that waits for a peer in vain would block the host for
   /// ever. Where they run on the host, there is nothing to do.
   virtual void settle() {}
-  /// This rank gives up: collectives that run on a device, of this and its other groups, end
-  /// unfinished, so that memory can be freed. Nothing to do where they run on the host.
-  virtual void cancel() noexcept {}
+  /// This rank gives up, for `why`, and leaves with `code`. Where collectives run on a device the
+  /// world is told so, and those of this and the rank's other groups end unfinished, so that memory
+  /// can be freed. In that order: peers notice the end, and would report it as the reason. Nothing
+  /// to do where they run on the host.
+  virtual void cancel(const std::string& /*why*/, ExitCode /*code*/) noexcept {}
 
  protected:
   Device& device() const { return *device_; }

@@ -225,16 +225,12 @@ class Run {
   /// writing: its peers wait for it, and give up after a time.
   template <typename Steps>
   int told_at_once(Steps&& steps) {
-    const auto tell = [&](const Error& error) {
-      session_.world().abandon(error.what(), error.code());
-    };
     try {
       return steps();
-    } catch (const DataError& error) {
-      tell(error);
-      throw;
-    } catch (const InternalError& error) {
-      tell(error);
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::kData || error.code() == ExitCode::kInternal) {
+        session_.world().abandon(error.what(), error.code());
+      }
       throw;
     }
   }

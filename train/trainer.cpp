@@ -21,25 +21,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// What leaves by an exception cancels this rank's collectives first: freeing a device's memory
-/// waits for its kernels, and some would wait for a peer for ever.
-class CancelOnError {
- public:
-  explicit CancelOnError(RankContext& rank) : rank_(&rank) {}
-  ~CancelOnError() {
-    if (std::uncaught_exceptions() > before_) {
-      rank_->tensor_parallel->cancel();
-      rank_->data_parallel->cancel();
-    }
-  }
-  CancelOnError(const CancelOnError&) = delete;
-  CancelOnError& operator=(const CancelOnError&) = delete;
-
- private:
-  RankContext* rank_;
-  int before_ = std::uncaught_exceptions();
-};
-
 }  // namespace
 
 Trainer::Trainer(RankContext& rank, const Config& config, TrainState& state, DataSource& source)
@@ -77,14 +58,29 @@ Progress Trainer::progress() const {
   return progress;
 }
 
+template <typename Work>
+auto Trainer::or_cancel(Work&& work) {
+  const auto cancel = [&](const char* why, ExitCode code) {
+    rank_->tensor_parallel->cancel(why, code);
+    rank_->data_parallel->cancel(why, code);
+  };
+  try {
+    return work();
+  } catch (const Error& error) {
+    cancel(error.what(), error.code());
+    throw;
+  } catch (const std::exception& error) {
+    cancel(error.what(), ExitCode::kInternal);
+    throw;
+  }
+}
+
 StepResult Trainer::step(int signal) {
-  const CancelOnError guard(*rank_);
-  return run_step(signal);
+  return or_cancel([&] { return run_step(signal); });
 }
 
 EvaluationResult Trainer::evaluate(const std::function<int()>& signal) {
-  const CancelOnError guard(*rank_);
-  return run_evaluation(signal);
+  return or_cancel([&] { return run_evaluation(signal); });
 }
 
 StepResult Trainer::run_step(int signal) {

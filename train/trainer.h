@@ -97,6 +97,10 @@ class Trainer {
   void settle();
   /// The same for its kernels, too.
   void finish_queued();
+  /// Returns what `work` returns. What leaves it by an exception gives up this rank's collectives:
+  /// freeing a device's memory waits for its kernels, and some would wait for a peer for ever.
+  template <typename Work>
+  auto or_cancel(Work&& work);
   StepResult run_step(int signal);
   EvaluationResult run_evaluation(const std::function<int()>& signal);
   StepResult skip(StepResult result, StepOutcome outcome);

@@ -39,13 +39,11 @@ class NcclCommunicator::NcclWork final : public Work::State {
   NcclWork(const NcclWork&) = delete;
   NcclWork& operator=(const NcclWork&) = delete;
   /// A rank that drops its work unread may use its buffers next: not before the device is done with
-  /// them. One that leaves by an exception does not wait for its peers.
+  /// them. One that leaves by an exception does not wait for its peers; who catches it cancels.
   ~NcclWork() override {
     try {
       if (!waited_ && std::uncaught_exceptions() == 0) {
         group_->wait_for(done_);
-      } else if (!waited_) {
-        group_->cancel();
       }
     } catch (...) {  // told at the next call
     }
@@ -88,7 +86,7 @@ NcclCommunicator::~NcclCommunicator() {
     if (std::uncaught_exceptions() == 0) {
       settle();
     } else {
-      cancel();
+      state_->abort("this rank gave up", ExitCode::kPeer);
     }
   } catch (...) {  // aborted
   }
@@ -131,7 +129,13 @@ void NcclCommunicator::abort() noexcept {
   }
 }
 
-void NcclCommunicator::cancel() noexcept { state_->cancel(); }
+void NcclCommunicator::cancel(const std::string& why, ExitCode code) noexcept {
+  try {
+    state_->fail(why, code);
+  } catch (...) {  // no memory for the text
+    state_->abort(why, code);
+  }
+}
 
 bool NcclCommunicator::collect() {
   const std::lock_guard lock(pending_mutex_);

@@ -35,7 +35,7 @@ class NcclCommunicator final : public Communicator {
 
   void compare_calls() override;
   void settle() override;
-  void cancel() noexcept override;
+  void cancel(const std::string& why, ExitCode code) noexcept override;
 
   // For RankState, on any thread.
   /// Throws if NCCL has found an error, or a collective has stalled.

@@ -56,8 +56,6 @@ std::string RankState::fail(const std::string& why, ExitCode code) {
   return failure_;
 }
 
-void RankState::cancel() noexcept { abort("this rank gave up", ExitCode::kPeer); }
-
 std::string RankState::raise(const Alarm& alarm) {
   const std::string report = world_->raise(alarm);
   abort(alarm.text, alarm.code);

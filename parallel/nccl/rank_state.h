@@ -36,8 +36,8 @@ class RankState {
   /// Tells the world why this rank cannot go on, unless it was told before, and aborts all groups.
   /// Returns what was told first.
   std::string fail(const std::string& why, ExitCode code);
-  /// Aborts all groups of a rank that tells the world by itself.
-  void cancel() noexcept;
+  /// Aborts all groups and tells nobody: what is called from now on throws `why`.
+  void abort(const std::string& why, ExitCode code) noexcept;
   /// World::raise, with all groups aborted.
   std::string raise(const Alarm& alarm);
 
@@ -49,7 +49,6 @@ class RankState {
 
  private:
   void tell(const std::string& why, ExitCode code);
-  void abort(const std::string& why, ExitCode code) noexcept;
 
   World* world_;
   double timeout_s_;

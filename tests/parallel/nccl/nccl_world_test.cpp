@@ -26,8 +26,9 @@ std::unique_ptr<Device> deferred() {
 }
 
 /// `body` on every rank of a world that talks through NCCL; what each threw, in words.
-std::vector<std::string> run_nccl(int ranks, double timeout_s, const RankBody& body) {
-  const auto thrown = run_local_world(ranks, {}, [&](World& world) {
+std::vector<std::string> run_nccl(int ranks, double timeout_s, const RankBody& body,
+                                  const WorldOptions& options = {}) {
+  const auto thrown = run_local_world(ranks, options, [&](World& world) {
     const auto host = make_cpu_device(1);
     const auto device = deferred();
     const auto control = world.make_group("control", everyone(world), *host, nullptr, nullptr);
@@ -256,22 +257,34 @@ TEST(NcclFailure, APeerThatGaveUpWakesThoseWhoWaitForIt) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(30));
 }
 
-TEST(NcclFailure, WhatLeavesCancelsWhatIsUnderWay) {
-  std::atomic<bool> cancelled{false};
-  const auto texts = run_nccl(2, 60, [&](World& world, Device& device) {
-    Rank rank(world, device);
-    if (world.rank() == 0) {
-      rank.sum().wait(*rank.stream);
-      rank.group->cancel();
-      rank.stream->synchronize();  // returns
-      cancelled = true;
-      EXPECT_THROW(rank.group->settle(), PeerLost);
-    }
-    while (!cancelled) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  });
-  EXPECT_EQ(texts, (std::vector<std::string>{"", ""}));
+TEST(NcclFailure, WhatLeavesTellsTheWorldAndThenCancelsWhatIsUnderWay) {
+  const int before = testing::aborted_communicators();
+  std::atomic<int> aborted_when_told{-1};
+  const auto texts = run_nccl(2, 60,
+                              [](World& world, Device& device) {
+                                Rank rank(world, device);
+                                if (world.rank() == 0) {
+                                  try {
+                                    const Work under_way = rank.sum();
+                                    throw DataError("a bad file");
+                                  } catch (const DataError& error) {
+                                    rank.group->cancel(error.what(), error.code());
+                                  }
+                                  rank.stream->synchronize();
+                                  EXPECT_THROW(rank.group->settle(), PeerLost);
+                                  return;
+                                }
+                                while (true) {
+                                  world.check();
+                                  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                }
+                              },
+                              {.report = [&](const std::string&) {
+                                aborted_when_told = testing::aborted_communicators();
+                              }});
+  EXPECT_THAT(texts[1], HasSubstr("rank 0: a bad file"));
+  EXPECT_EQ(aborted_when_told, before) << "peers would report the end of a communicator";
+  EXPECT_GT(testing::aborted_communicators(), before);
 }
 
 TEST(NcclFailure, RanksThatCalledDifferentThingsFindOutBeforeResultsAreUsed) {
