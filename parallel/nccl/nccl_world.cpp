@@ -40,10 +40,8 @@ class NcclWorld final : public World {
         comm_(agree_on_id(control), world.size(), world.rank(), options.timeout_s, watch_),
         stall_watch_(
             options.timeout_s,
-            [state = state_.get(), gpu = current_gpu()] {
-              return cudaSetDevice(gpu) == cudaSuccess && state->look();
-            },
-            [state = state_.get()](double seconds) { state->held(seconds); }) {}
+            [state = state_.get(), gpu = current_gpu()] { return state->look(gpu); },
+            [state = state_.get()](double seconds) { return state->held(seconds); }) {}
   ~NcclWorld() override {
     if (state_->failed()) {
       comm_.abort();  // its end would wait for peers

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <exception>
 
+#include "core/cuda/error.h"
 #include "parallel/nccl/nccl_communicator.h"
 
 namespace tandem::nccl {
@@ -89,11 +90,12 @@ void RankState::abort(const std::string& why, ExitCode code) noexcept {
   }
 }
 
-bool RankState::look() {
+bool RankState::look(int gpu) {
   if (failed_) {
     return false;
   }
   try {
+    cuda::check_status(cudaSetDevice(gpu), "cudaSetDevice");
     std::string words;
     {
       const std::lock_guard lock(groups_mutex_);
@@ -108,7 +110,8 @@ bool RankState::look() {
     }
     check();
     return true;
-  } catch (const Error&) {  // told, and thrown again where the rank calls next
+  } catch (const Error& error) {  // thrown again where the rank calls next
+    fail(error.what(), error.code());
     return false;
   } catch (const std::exception& error) {
     fail(error.what(), ExitCode::kInternal);
@@ -116,13 +119,15 @@ bool RankState::look() {
   }
 }
 
-void RankState::held(double seconds) {
+bool RankState::held(double seconds) {
   const std::lock_guard lock(looked_at_mutex_);
-  if (!looked_at_.empty()) {  // else it is no peer that CUDA waits for
-    tell("the GPU has not answered for " + std::to_string(static_cast<int>(seconds)) +
-             " s, under way: " + looked_at_ + "; a rank is stalled or gone",
-         ExitCode::kPeer);
+  if (looked_at_.empty()) {  // it is no peer that CUDA waits for
+    return false;
   }
+  tell("the GPU has not answered for " + std::to_string(static_cast<int>(seconds)) +
+           " s, not seen done at the last look: " + looked_at_ + "; a rank is stalled or gone",
+       ExitCode::kPeer);
+  return true;
 }
 
 void RankState::tell(const std::string& why, ExitCode code) {

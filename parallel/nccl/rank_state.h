@@ -41,11 +41,12 @@ class RankState {
   /// World::raise, with all groups aborted.
   std::string raise(const Alarm& alarm);
 
-  /// For the thread that watches: check(), without an exception; false once it need not look again.
-  bool look();
-  /// For the thread that watches that one: a look has taken `seconds`. Nothing of CUDA or NCCL is
-  /// called.
-  void held(double seconds);
+  /// For the thread that watches, on the rank's GPU: check(), without an exception; false once it
+  /// need not look again.
+  bool look(int gpu);
+  /// For the thread that watches that one: a look has taken `seconds`. Tells the world, and returns
+  /// true, if a collective was under way. Nothing of CUDA or NCCL is called.
+  bool held(double seconds);
 
  private:
   void tell(const std::string& why, ExitCode code);

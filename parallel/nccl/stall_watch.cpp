@@ -22,7 +22,7 @@ bool pause(const std::stop_token& stop) {
 }  // namespace
 
 StallWatch::StallWatch(double timeout_s, std::function<bool()> look,
-                       std::function<void(double seconds)> held)
+                       std::function<bool(double seconds)> held)
     : timeout_s_(timeout_s),
       look_(std::move(look)),
       held_(std::move(held)),
@@ -41,8 +41,7 @@ void StallWatch::watch_looks(const std::stop_token& stop) {
   while (pause(stop)) {
     const Clock::time_point since = looking_since_;
     const double seconds = std::chrono::duration<double>(Clock::now() - since).count();
-    if (since != Clock::time_point() && seconds > timeout_s_) {
-      held_(seconds);
+    if (since != Clock::time_point() && seconds > timeout_s_ && held_(seconds)) {
       return;
     }
   }

@@ -17,10 +17,10 @@ class StallWatch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `look` is called until it returns false. `held` is called, at most once, when one call of
-  /// `look` has lasted longer than `timeout_s`. Neither may throw.
+  /// `look` is called until it returns false. `held` is called while one call of `look` has lasted
+  /// longer than `timeout_s`, until it returns true. Neither may throw.
   StallWatch(double timeout_s, std::function<bool()> look,
-             std::function<void(double seconds)> held);
+             std::function<bool(double seconds)> held);
   /// Waits for a look that is under way.
   ~StallWatch() = default;
   StallWatch(const StallWatch&) = delete;
@@ -32,7 +32,7 @@ class StallWatch {
 
   const double timeout_s_;
   const std::function<bool()> look_;
-  const std::function<void(double)> held_;
+  const std::function<bool(double)> held_;
   std::atomic<Clock::time_point> looking_since_;  ///< the epoch: no look is under way
   std::jthread looker_, watcher_;
 };

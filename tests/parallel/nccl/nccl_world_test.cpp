@@ -216,9 +216,25 @@ TEST(NcclFailure, AStallIsToldWhereEvenTheLookIsHeld) {
       throw;
     }
   });
-  EXPECT_THAT(texts[1], AllOf(HasSubstr("rank 0: the GPU has not answered for 1 s"),
-                              HasSubstr("all#0 all_reduce fp32 x 1000 `the sum` in group {0, 1}")));
+  EXPECT_THAT(texts[1],
+              AllOf(HasSubstr("rank 0: the GPU has not answered for 1 s, not seen done at "),
+                    HasSubstr("all#0 all_reduce fp32 x 1000 `the sum` in group {0, 1}")));
   EXPECT_NE(texts[0], "");
+}
+
+TEST(NcclFailure, ALookThatCannotReachTheGpuIsTold) {
+  const auto texts = run_nccl(2, 60, [&](World& world, Device& device) {
+    const Rank rank(world, device);
+    testing::lose_gpu(true);
+    while (true) {
+      world.check();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  testing::lose_gpu(false);
+  for (const std::string& text : texts) {
+    EXPECT_THAT(text, HasSubstr("cudaSetDevice failed"));
+  }
 }
 
 TEST(NcclFailure, AnErrorOfNcclIsToldInItsWordsAndTheLedgers) {

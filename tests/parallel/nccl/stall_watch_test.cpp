@@ -27,7 +27,7 @@ TEST(StallWatch, LooksAgainAndAgainUntilThereIsNothingMoreToSee) {
   std::atomic<int> looks{0}, held{0};
   {
     const StallWatch watch(
-        0.05, [&] { return ++looks < 3; }, [&](double) { ++held; });
+        0.05, [&] { return ++looks < 3; }, [&](double) { return ++held > 0; });
     EXPECT_TRUE(wait_until([&] { return looks == 3; }));
     std::this_thread::sleep_for(300ms);
   }
@@ -49,8 +49,8 @@ TEST(StallWatch, TellsOnceThatALookIsHeld) {
           return true;
         },
         [&](double lasted) {
-          ++held;
           seconds = lasted;
+          return ++held > 0;
         });
     EXPECT_TRUE(wait_until([&] { return held == 1; }));
     std::this_thread::sleep_for(300ms);
@@ -61,11 +61,31 @@ TEST(StallWatch, TellsOnceThatALookIsHeld) {
   EXPECT_LT(seconds, 3.0);
 }
 
+TEST(StallWatch, AsksAgainWhereThereWasNothingToTell) {
+  std::atomic<bool> release{false};
+  std::atomic<int> held{0};
+  {
+    const StallWatch watch(
+        0.1,
+        [&] {
+          while (!release) {
+            std::this_thread::sleep_for(1ms);
+          }
+          return true;
+        },
+        [&](double) { return ++held == 3; });
+    EXPECT_TRUE(wait_until([&] { return held == 3; }));
+    std::this_thread::sleep_for(300ms);
+    release = true;
+  }
+  EXPECT_EQ(held, 3);
+}
+
 TEST(StallWatch, EndsAtOnceWhereNothingHappens) {
   const auto start = StallWatch::Clock::now();
   {
     const StallWatch watch(
-        60.0, [] { return true; }, [](double) {});
+        60.0, [] { return true; }, [](double) { return true; });
   }
   EXPECT_LT(StallWatch::Clock::now() - start, 2s);
 }

@@ -13,6 +13,8 @@ void report_error(int rank, ncclResult_t error);
 /// From now on, or no longer, a thread that asks after an event is held inside the call, as by a
 /// lock of CUDA's.
 void hold_queries(bool held);
+/// From now on, or no longer, a thread cannot choose its GPU.
+void lose_gpu(bool lost);
 /// From now on, or no longer, streams' queues are full: a collective holds its caller inside the
 /// call until the stream is through with what was queued before.
 void fill_queues(bool full);

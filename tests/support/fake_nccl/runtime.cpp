@@ -17,7 +17,7 @@ struct CUevent_st {
 
 namespace {
 
-std::atomic<bool> queries_held{false};
+std::atomic<bool> queries_held{false}, gpu_lost{false};
 
 tandem::Stream& stream_of(cudaStream_t stream) {
   return *reinterpret_cast<tandem::Stream*>(stream);
@@ -28,6 +28,7 @@ tandem::Stream& stream_of(cudaStream_t stream) {
 namespace tandem::testing {
 
 void hold_queries(bool held) { queries_held = held; }
+void lose_gpu(bool lost) { gpu_lost = lost; }
 
 }  // namespace tandem::testing
 
@@ -49,7 +50,7 @@ cudaError_t cudaGetDevice(int* ordinal) {
   *ordinal = 0;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaSetDevice(int) { return gpu_lost ? cudaErrorInvalidDevice : cudaSuccess; }
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
   *event = new CUevent_st;
   return cudaSuccess;

@@ -1,7 +1,7 @@
 // The part of CUDA's runtime that parallel/nccl calls, on the streams of the deferred device.
 #pragma once
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorNotReady = 600 };
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidDevice = 101, cudaErrorNotReady = 600 };
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
 
