@@ -80,6 +80,8 @@ class Owned {
 using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+using LtHandle = Owned<cublasLtHandle_t, cublasLtDestroy>;
+using BlasHandle = Owned<cublasHandle_t, cublasDestroy>;
 
 template <typename T>
 void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, T value) {
@@ -198,15 +200,14 @@ class Timer {
 
 class Matmul::Library {
  public:
-  Library() { check_status(cublasLtCreate(&lt_), "cublasLtCreate"); }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
-  ~Library() {
-    plans_.clear();
-    if (blas_ != nullptr) {
-      cublasDestroy(blas_);
-    }
-    cublasLtDestroy(lt_);
+  Library() {
+    check_status(cublasLtCreate(lt_.out()), "cublasLtCreate");
+    // Now: it takes memory, which in a step may wait for the kernels of other ranks.
+    check_status(cublasCreate(blas_.out()), "cublasCreate");
+    // As the mask of candidates(): no partial sums in D's type.
+    constexpr int kMath = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+    check_status(cublasSetMathMode(blas_.get(), static_cast<cublasMath_t>(kMath)),
+                 "cublasSetMathMode");
   }
 
   bool run(CudaStream& stream, const MatmulCall& call) {
@@ -242,7 +243,7 @@ class Matmul::Library {
   cublasStatus_t multiply(CudaStream& stream, const MatmulCall& call, const Plan& plan,
                           const cublasLtMatmulAlgo_t& algorithm, void* d) {
     const float one = 1.0f, beta = call.description.accumulate ? 1.0f : 0.0f;
-    return cublasLtMatmul(lt_, plan.operation.get(), &one, call.operands.a, plan.a.get(),
+    return cublasLtMatmul(lt_.get(), plan.operation.get(), &one, call.operands.a, plan.a.get(),
                           call.operands.b, plan.b.get(), &beta, call.operands.d, plan.d.get(), d,
                           plan.d.get(), &algorithm, stream.workspace(), kWorkspaceBytes,
                           stream.native());
@@ -265,7 +266,7 @@ class Matmul::Library {
     std::vector<cublasLtMatmulHeuristicResult_t> results(kCandidates);
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        lt_, plan.operation.get(), plan.a.get(), plan.b.get(), plan.d.get(), plan.d.get(),
+        lt_.get(), plan.operation.get(), plan.a.get(), plan.b.get(), plan.d.get(), plan.d.get(),
         preference.get(), kCandidates, results.data(), &count);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
       count = 0;  // no algorithm for these types, strides or this epilogue
@@ -283,8 +284,9 @@ class Matmul::Library {
   bool adopt(const std::optional<cublasLtMatmulAlgo_t>& tuned, Plan& plan) {
     cublasLtMatmulHeuristicResult_t result{};
     if (!tuned ||
-        cublasLtMatmulAlgoCheck(lt_, plan.operation.get(), plan.a.get(), plan.b.get(), plan.d.get(),
-                                plan.d.get(), &*tuned, &result) != CUBLAS_STATUS_SUCCESS ||
+        cublasLtMatmulAlgoCheck(lt_.get(), plan.operation.get(), plan.a.get(), plan.b.get(),
+                                plan.d.get(), plan.d.get(), &*tuned,
+                                &result) != CUBLAS_STATUS_SUCCESS ||
         result.workspaceSize > kWorkspaceBytes) {
       return false;
     }
@@ -336,14 +338,8 @@ class Matmul::Library {
 
   void multiply_plainly(CudaStream& stream, const MatmulCall& call) {
     const MatmulDescription& want = call.description;
-    if (blas_ == nullptr) {
-      check_status(cublasCreate(&blas_), "cublasCreate");
-      // As the mask of candidates(): no partial sums in D's type.
-      constexpr int kMath = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
-      check_status(cublasSetMathMode(blas_, static_cast<cublasMath_t>(kMath)), "cublasSetMathMode");
-    }
-    check_status(cublasSetStream(blas_, stream.native()), "cublasSetStream");
-    check_status(cublasSetWorkspace(blas_, stream.workspace(), kWorkspaceBytes),
+    check_status(cublasSetStream(blas_.get(), stream.native()), "cublasSetStream");
+    check_status(cublasSetWorkspace(blas_.get(), stream.workspace(), kWorkspaceBytes),
                  "cublasSetWorkspace");
     const auto small = [](std::int64_t size) {
       ensure(size <= std::numeric_limits<int>::max(), "a matrix is too large for cublasGemmEx");
@@ -351,7 +347,7 @@ class Matmul::Library {
     };
     const float one = 1.0f, beta = want.accumulate ? 1.0f : 0.0f;
     const cublasStatus_t status = cublasGemmEx(
-        blas_, operation(want.transpose_a), operation(want.transpose_b), small(want.m),
+        blas_.get(), operation(want.transpose_a), operation(want.transpose_b), small(want.m),
         small(want.n), small(want.k), &one, call.operands.a, data_type(want.input), small(want.lda),
         call.operands.b, data_type(want.input), small(want.ldb), &beta, call.operands.d,
         data_type(want.output), small(want.ldd), compute_type(want), CUBLAS_GEMM_DEFAULT);
@@ -360,8 +356,8 @@ class Matmul::Library {
     }
   }
 
-  cublasLtHandle_t lt_ = nullptr;
-  cublasHandle_t blas_ = nullptr;  ///< made when first needed
+  LtHandle lt_;
+  BlasHandle blas_;
   std::map<MatmulDescription, Plan> plans_;
   std::map<MatmulDescription, std::optional<cublasLtMatmulAlgo_t>> tuned_;  ///< by tuning_class
 };
