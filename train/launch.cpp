@@ -294,9 +294,6 @@ void Session::place(const Config& config, Communicator& control) {
   if (may_use_gpu(config)) {
     const CudaFound found = find_cuda();
     cuda_ = found.module;
-    if (!found.gpus.empty() && found.module == nullptr && hosts_.index_here == 0) {
-      log_.warn("the GPUs of this host are not used: " + found.missing);
-    }
     ranks = gather_gpus(control, hosts_, found);
   }
   const auto place_all = [&] {
@@ -306,6 +303,10 @@ void Session::place(const Config& config, Communicator& control) {
     });
   };
   place_all();
+  const auto unused = placement_.device == DeviceKind::kCuda ? std::nullopt : unused_gpus(ranks);
+  if (unused && world_->rank() == 0) {
+    log_.warn(*unused);
+  }
   if (placement_.device == DeviceKind::kCuda && !make_gpu(config, control)) {
     for (RankGpus& rank : ranks) {
       rank.visible = 0;

@@ -12,6 +12,7 @@ namespace tandem {
 namespace {
 
 constexpr std::size_t kIdentityBytes = 64;
+constexpr std::size_t kReasonBytes = 512;
 
 /// Two ranks whose own GPU would be the same one.
 std::optional<std::pair<int, int>> sharers_of_one_gpu(const std::vector<RankGpus>& ranks) {
@@ -41,13 +42,16 @@ void refuse_sharers(const std::vector<RankGpus>& ranks, std::pair<int, int> pair
 /// The words of a buffer that was padded with zeros.
 std::string text_of(const std::uint8_t* bytes) { return reinterpret_cast<const char*>(bytes); }
 
+std::vector<RankGpus>::const_iterator first_blind(const std::vector<RankGpus>& ranks) {
+  return std::find_if(ranks.begin(), ranks.end(), [](const RankGpus& r) { return r.visible == 0; });
+}
+
 }  // namespace
 
 Placement place_rank(DeviceChoice device, CommChoice comm, bool threads,
                      const std::vector<RankGpus>& ranks, int rank) {
   const CommChoice host_comm = threads ? CommChoice::kLocal : CommChoice::kMpi;
-  const auto blind =
-      std::find_if(ranks.begin(), ranks.end(), [](const RankGpus& r) { return r.visible == 0; });
+  const auto blind = first_blind(ranks);
   const bool wanted = device == DeviceChoice::kCuda || device == DeviceChoice::kAuto;
   if (device == DeviceChoice::kCuda && blind != ranks.end()) {
     throw ConfigError(fmt::format(
@@ -94,19 +98,31 @@ Placement place_rank(DeviceChoice device, CommChoice comm, bool threads,
   return placement;
 }
 
+std::optional<std::string> unused_gpus(const std::vector<RankGpus>& ranks) {
+  const auto blind = first_blind(ranks);
+  if (blind == ranks.end() ||
+      std::none_of(ranks.begin(), ranks.end(), [](const RankGpus& r) { return r.shown; })) {
+    return std::nullopt;
+  }
+  return fmt::format("no GPU is used: rank {} on {} cannot use one: {}", blind - ranks.begin(),
+                     blind->host, blind->missing);
+}
+
 std::vector<RankGpus> gather_gpus(Communicator& control, const HostMap& hosts,
                                   const CudaFound& found) {
   const int visible = found.module == nullptr ? 0 : static_cast<int>(found.gpus.size());
   const int ordinal = visible == 0 ? 0 : hosts.index_here % visible;
   struct Message {
     std::array<std::uint8_t, kIdentityBytes> gpu{}, first{};
-    std::int32_t visible = 0, ordinal = 0, nccl = 0;
+    std::array<std::uint8_t, kReasonBytes> missing{};
+    std::int32_t visible = 0, ordinal = 0, nccl = 0, shown = 0;
   };
-  Message own{.visible = visible, .ordinal = ordinal};
+  Message own{.visible = visible, .ordinal = ordinal, .shown = found.gpus.empty() ? 0 : 1};
   own.nccl = found.module != nullptr && found.module->make_nccl_world != nullptr ? 1 : 0;
-  const auto put = [&](const std::string& identity, std::array<std::uint8_t, kIdentityBytes>& to) {
-    std::copy_n(identity.begin(), std::min(identity.size(), to.size() - 1), to.begin());
+  const auto put = [](const std::string& text, auto& to) {
+    std::copy_n(text.begin(), std::min(text.size(), to.size() - 1), to.begin());
   };
+  put(found.missing, own.missing);
   if (visible > 0) {
     put(found.gpus[static_cast<std::size_t>(ordinal)], own.gpu);
     put(found.gpus.front(), own.first);
@@ -121,7 +137,8 @@ std::vector<RankGpus> gather_gpus(Communicator& control, const HostMap& hosts,
   std::vector<RankGpus> ranks;
   for (std::size_t r = 0; r < all.size(); ++r) {
     ranks.push_back({hosts.names[r], all[r].visible, all[r].ordinal, text_of(all[r].gpu.data()),
-                     text_of(all[r].first.data()), all[r].nccl != 0});
+                     text_of(all[r].first.data()), all[r].nccl != 0, all[r].shown != 0,
+                     text_of(all[r].missing.data())});
   }
   return ranks;
 }

@@ -3,6 +3,7 @@
 // no GPU.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,13 @@ namespace tandem {
 /// What one rank sees.
 struct RankGpus {
   std::string host;
-  int visible = 0;    ///< usable GPUs that the driver shows its process
-  int ordinal = 0;    ///< the one it would take if every rank can have its own
-  std::string gpu;    ///< that GPU's identity
-  std::string first;  ///< the identity of GPU 0
-  bool nccl = true;   ///< its build has NCCL
+  int visible = 0;      ///< usable GPUs that the driver shows its process
+  int ordinal = 0;      ///< the one it would take if every rank can have its own
+  std::string gpu;      ///< that GPU's identity
+  std::string first;    ///< the identity of GPU 0
+  bool nccl = true;     ///< its build has NCCL
+  bool shown = false;   ///< the driver shows its process a GPU, usable or not
+  std::string missing;  ///< why none is usable, where that is so
 };
 
 struct Placement {
@@ -39,6 +42,10 @@ struct Placement {
 /// threads then read each other's memory.
 Placement place_rank(DeviceChoice device, CommChoice comm, bool threads,
                      const std::vector<RankGpus>& ranks, int rank);
+
+/// What to tell of GPUs that are there and are not used since not every rank can use one: the first
+/// that cannot, and why. Nothing where no rank is shown any, or each can use one.
+std::optional<std::string> unused_gpus(const std::vector<RankGpus>& ranks);
 
 /// What every rank of `control` sees, from what this one found. Collective.
 std::vector<RankGpus> gather_gpus(Communicator& control, const HostMap& hosts,

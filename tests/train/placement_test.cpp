@@ -53,6 +53,27 @@ TEST(Placement, WithoutGpusAutoIsTheCpuAndWhatCarriesIt) {
   }
 }
 
+TEST(Placement, GpusThatAreThereAndAreNotUsedAreToldOfWithTheFirstRankThatHasNone) {
+  std::vector<RankGpus> ranks = cluster(3, 2, 0);
+  EXPECT_FALSE(unused_gpus(ranks)) << "none is there";
+  EXPECT_FALSE(unused_gpus(cluster(2, 2, 1))) << "each rank can use one";
+  for (RankGpus& rank : ranks) {
+    rank.missing = "this host has no driver";
+    if (rank.host == "node0") {
+      rank.shown = true;
+      rank.visible = 2;
+    } else if (rank.host == "node1") {
+      rank.shown = true;
+      rank.missing = "the module is not there";
+    }
+  }
+  EXPECT_EQ(unused_gpus(ranks).value_or(""),
+            "no GPU is used: rank 2 on node1 cannot use one: the module is not there");
+  ranks.erase(ranks.begin() + 2, ranks.begin() + 4);
+  EXPECT_EQ(unused_gpus(ranks).value_or(""),
+            "no GPU is used: rank 2 on node2 cannot use one: this host has no driver");
+}
+
 TEST(Placement, AWishForTheCpuOrTheReferenceIsKeptWhereGpusAre) {
   EXPECT_EQ(place_rank(DeviceChoice::kCpu, CommChoice::kAuto, true, cluster(1, 2, 2), 0).device,
             DeviceKind::kCpu);
