@@ -20,6 +20,8 @@
 namespace tandem::testing {
 namespace {
 
+std::atomic<std::uint64_t> kernels_begun{0};
+
 /// One recorded point of one stream. An event points at its latest; who waits keeps the one that
 /// was latest at the time of the call.
 class Mark {
@@ -94,6 +96,7 @@ class DeferredStream final : public Stream {
   void launch(Kernel kernel) {
     enqueue([this, call = std::move(kernel)] {
       delay();
+      ++kernels_begun;
       call(*device_, *stream_);
     });
   }
@@ -334,6 +337,8 @@ class DeferredDevice final : public Device {
 };
 
 }  // namespace
+
+std::uint64_t begun_kernels() { return kernels_begun; }
 
 std::unique_ptr<Event> make_deferred_event() { return std::make_unique<DeferredEvent>(); }
 

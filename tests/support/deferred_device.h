@@ -23,6 +23,8 @@ std::unique_ptr<Device> make_deferred_device(int threads, std::uint64_t seed);
 
 /// An event that streams of any deferred device can record.
 std::unique_ptr<Event> make_deferred_event();
+/// Kernels and copies that streams of deferred devices have begun so far.
+std::uint64_t begun_kernels();
 /// Queues host code, as a kernel of a library would be: it runs on the stream's own thread.
 void enqueue(Stream& stream, std::function<void()> work);
 /// When the last mark in an event of such a device was reached; nothing before that, and for an

@@ -14,6 +14,7 @@ namespace tandem::test {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -218,12 +219,28 @@ TEST(GpuLaunch, WithoutTheModuleAutoFallsBackAndSaysSo) {
   EXPECT_THAT(refused.err, AllOf(HasSubstr("libtandem_cuda.so"), HasSubstr("-DTANDEM_CUDA=ON")));
 }
 
+/// What a run prints, by line: "starts", "ends", more where a rank was in a step, or a step's
+/// number.
+std::vector<std::string> capture_order(const std::string& out) {
+  std::vector<std::string> order;
+  std::istringstream lines(out);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("capture ")) {
+      order.push_back(line.substr(8));
+    } else if (line.starts_with("step ")) {
+      order.push_back(std::to_string(std::stoi(line.substr(5))));
+    }
+  }
+  return order;
+}
+
 TEST(GpuLaunch, TheCaptureRangeCoversTheStepsOfTheConfig) {
   const GpuHost host(4);
-  const Outcome outcome = host.train({"profile.steps=[2, 3]", "train.steps=5"});
+  const Outcome outcome = host.train({"profile.steps=[2, 3]", "train.steps=5", "log.every=1"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_EQ(count(outcome.out, "capture starts"), 1u) << "once for the threads of a process";
-  EXPECT_EQ(count(outcome.out, "capture ends"), 1u);
+  EXPECT_THAT(capture_order(outcome.out), ElementsAre("1", "starts", "2", "3", "ends", "4", "5"))
+      << "once for the threads of a process\n"
+      << outcome.out;
 }
 
 TEST(GpuLaunch, TheCaptureRangeIsOneOfEachProcessUnderMpirun) {
@@ -231,8 +248,8 @@ TEST(GpuLaunch, TheCaptureRangeIsOneOfEachProcessUnderMpirun) {
   const Outcome outcome = host.run(
       under_mpirun(4, host.command(TANDEM_TRAIN, {"parallel.comm=mpi", "profile.steps=[2, 3]"})));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_EQ(count(outcome.out, "capture starts"), 4u);
-  EXPECT_EQ(count(outcome.out, "capture ends"), 4u);
+  EXPECT_EQ(count(outcome.out, "capture starts\n"), 4u) << outcome.out;
+  EXPECT_EQ(count(outcome.out, "capture ends\n"), 4u) << outcome.out;
 }
 
 }  // namespace

@@ -2,8 +2,11 @@
 // the host cannot touch, and its collectives are those of parallel/nccl over a stand-in for NCCL,
 // for ranks that are threads. With it the real programs take the path that they take on a machine
 // with GPUs.
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include "parallel/cuda_module.h"
 #include "parallel/nccl/nccl_world.h"
@@ -21,8 +24,15 @@ std::unique_ptr<Device> make_device(const CudaDeviceChoice& choice) {
   return make_deferred_device(1, 100 * static_cast<std::uint64_t>(choice.ordinal + 1));
 }
 
-void start() { std::puts("capture starts"); }
-void stop() { std::puts("capture ends"); }
+/// Says `what`, and whether a rank of this process was in a step meanwhile.
+void say(const char* what) {
+  const std::uint64_t before = begun_kernels();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::printf("capture %s%s\n", what, begun_kernels() == before ? "" : " within a step");
+  std::fflush(stdout);
+}
+void start() { say("starts"); }
+void stop() { say("ends"); }
 
 constexpr CudaModule kModule = {.version = TANDEM_FAKE_VERSION,
                                 .make_device = make_device,
