@@ -72,6 +72,12 @@ TEST(Placement, GpusThatAreThereAndAreNotUsedAreToldOfWithTheFirstRankThatHasNon
   ranks.erase(ranks.begin() + 2, ranks.begin() + 4);
   EXPECT_EQ(unused_gpus(ranks).value_or(""),
             "no GPU is used: rank 2 on node2 cannot use one: this host has no driver");
+  for (RankGpus& rank : ranks) {
+    rank.visible = 0;
+  }
+  ranks[0].missing = "the module is not there";
+  EXPECT_EQ(unused_gpus(ranks).value_or(""),
+            "no GPU is used: rank 0 on node0 cannot use one: the module is not there");
 }
 
 TEST(Placement, AWishForTheCpuOrTheReferenceIsKeptWhereGpusAre) {
