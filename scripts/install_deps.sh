@@ -27,7 +27,7 @@ python3             3.9    test scripts
 valgrind            3.19   scripts/perf_guard.sh: counts what a step costs
 iproute2            5.10   the test of two hosts, which are network namespaces
 python3-torch       1.13   PyTorch: the test that recomputes training with it
-libopenblas0-openmp 0.3    PyTorch's matrix products: benchmarks/compare.sh
+libopenblas0-openmp 0.3    matrix products of PyTorch: benchmarks/compare.sh
 bible-kjv           4.29   the text that scripts/prepare_text.sh writes to data/kjv.txt
 '
 
