@@ -153,8 +153,9 @@ TEST(NcclFailure, AStallIsFoundWhileACallOfAnotherGroupIsHeldBehindIt) {
     if (world.rank() == 0) {
       rank.sum().wait(*rank.stream);
       const FullQueues full;
-      EXPECT_THROW(other->all_reduce(rank.x.tensor(), {.after = rank.stream.get()}), PeerLost)
-          << "the stall is aborted, and then this group";
+      EXPECT_THROW(other->all_reduce(rank.x.tensor(), {.after = rank.stream.get()}).wait_host(),
+                   PeerLost)
+          << "the stall is aborted, which lets the call go on, and then this group";
       woken = true;
       rank.group->settle();
     }
