@@ -108,7 +108,8 @@ class Run {
     }
     beside_ = session_.host_memory(config_, measured.store);
     // The source's own word, whatever it is.
-    beside_.data = source_.buffer_bytes() + Trainer::pinned_bytes(*rank_.device, source_);
+    beside_.data = source_.buffer_bytes() +
+                   Trainer::pinned_bytes(*rank_.device, config_, rank_.precision.storage);
     speed_.emplace(6.0 * static_cast<double>(measured.network.matmul_parameters()));
   }
 

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -21,7 +22,20 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// While the device computes one micro-batch, the next waits in another, and a third is filled.
+constexpr std::int64_t kMostSlots = 3;
+
+std::int64_t slots_of(const Config& config) { return std::min(config.accumulation(), kMostSlots); }
+
 }  // namespace
+
+std::size_t Trainer::pinned_bytes(const Device& device, const Config& config, DType storage) {
+  if (device.host_memory() || config.model.kind != ModelKind::kFfn) {
+    return 0;
+  }
+  return static_cast<std::size_t>(2 * slots_of(config) * max_rows(config) * config.model.hidden) *
+         size_of(storage);
+}
 
 Trainer::Trainer(RankContext& rank, const Config& config, TrainState& state, DataSource& source)
     : rank_(&rank),
@@ -34,8 +48,10 @@ Trainer::Trainer(RankContext& rank, const Config& config, TrainState& state, Dat
   state.store.initialize(*rank.device, *rank.compute, config.seed, rank.threads);
   if (!rank.device->host_memory() && !state.input.input.absent()) {
     // Now: in a step it might wait for the kernels of other ranks, and they for this rank.
-    for (std::int64_t i = 0; i < 2 * config.accumulation(); ++i) {
-      pinned_.emplace_back(*rank.device).reserve(state.input.input);
+    for (std::int64_t i = 0; i < slots_of(config); ++i) {
+      Slot& slot = slots_.emplace_back(*rank.device);
+      slot.input.reserve(state.input.input);
+      slot.expected.reserve(state.input.expected);
     }
   }
 }
@@ -179,16 +195,7 @@ Trainer::Agreement Trainer::agree(std::int64_t own_tokens, int signal) {
   return agreement;
 }
 
-Tensor Trainer::pinned(const Tensor& from, std::size_t slot) {
-  if (from.absent() || rank_->device->host_memory()) {
-    return from;
-  }
-  const Tensor copy = pinned_[slot].reserve(from).reshape(from.shape);
-  copy_host(from, copy);
-  return copy;
-}
-
-Pass Trainer::upload(const MicroBatch& batch, std::size_t index) {
+Pass Trainer::upload(const MicroBatch& batch) {
   const ProfileRange range(rank_->profiler, {"upload", {}, batch.rows});
   Device& device = *rank_->device;
   const auto copy = [&](const Tensor& from, const Tensor& buffer) {
@@ -199,11 +206,26 @@ Pass Trainer::upload(const MicroBatch& batch, std::size_t index) {
     device.copy(*rank_->compute, from, to);
     return to;
   };
+  Slot* const slot = slots_.empty() ? nullptr : &slots_[next_slot_++ % slots_.size()];
+  const auto pinned = [&](const Tensor& from, StagingBuffer Slot::*buffer) {
+    if (slot == nullptr || from.absent()) {
+      return from;
+    }
+    const Tensor staged = (slot->*buffer).reserve(from).reshape(from.shape);
+    copy_host(from, staged);
+    return staged;
+  };
+  if (slot != nullptr) {
+    slot->fetched->synchronize();
+  }
   current_ = {.ids = copy(batch.ids, state_->input.ids),
               .targets = copy(batch.targets, state_->input.targets),
-              .input = copy(pinned(batch.input, 2 * index), state_->input.input),
-              .expected = copy(pinned(batch.expected, 2 * index + 1), state_->input.expected),
+              .input = copy(pinned(batch.input, &Slot::input), state_->input.input),
+              .expected = copy(pinned(batch.expected, &Slot::expected), state_->input.expected),
               .tokens = batch.tokens};
+  if (slot != nullptr) {
+    rank_->compute->record(*slot->fetched);
+  }
   return {.rank = rank_,
           .rows = batch.rows,
           .row_keys = copy(batch.row_keys, state_->row_keys),
@@ -214,7 +236,7 @@ void Trainer::backward_over_data(std::span<const MicroBatch> batches, double sca
   rank_->device->fill_zero(*rank_->compute, state_->loss_sum);
   for (std::size_t m = 0; m < batches.size(); ++m) {
     const ProfileRange range(rank_->profiler, {"micro-batch", {}, batches[m].tokens, "tokens"});
-    Pass pass = upload(batches[m], m);
+    Pass pass = upload(batches[m]);
     pass.dropout = {.p = config_->model.dropout,
                     .seed = config_->seed,
                     .update = static_cast<std::uint32_t>(step_ - skipped_steps_)};
@@ -289,7 +311,7 @@ EvaluationResult Trainer::run_evaluation(const std::function<int()>& signal) {
     const Agreement agreed = agree(batch.tokens, signal());
     result.tokens += agreed.tokens;
     result.stop_signal = agreed.signal;
-    const Pass pass = upload(batch, 0);
+    const Pass pass = upload(batch);
     state_->network.forward(pass, current_, 0.0, state_->loss_sum);
     finish_queued();  // the source reuses its host buffers
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "parallel/gradient_reducer.h"
@@ -56,10 +57,9 @@ class Trainer {
  public:
   /// All arguments outlive the trainer; the state's memory is real. Draws the initial weights.
   Trainer(RankContext& rank, const Config& config, TrainState& state, DataSource& source);
-  /// Host memory that a trainer on `device` may take beside the source's buffers.
-  static std::size_t pinned_bytes(const Device& device, const DataSource& source) {
-    return device.host_memory() ? 0 : source.buffer_bytes();
-  }
+  /// Host memory that a trainer on `device` takes beside the source's buffers; `storage`: the type
+  /// of its rows.
+  static std::size_t pinned_bytes(const Device& device, const Config& config, DType storage);
 
   /// `signal`: a stop signal that this rank received, 0 for none; it travels with the token count.
   StepResult step(int signal = 0);
@@ -83,10 +83,7 @@ class Trainer {
 
   /// Sums this rank's tokens over the data ranks and finds what signal any rank has.
   Agreement agree(std::int64_t own_tokens, int signal);
-  /// `index`: of those that the device may not be through with.
-  Pass upload(const MicroBatch& batch, std::size_t index);
-  /// `from` where the device can fetch it without holding the host.
-  Tensor pinned(const Tensor& from, std::size_t slot);
+  Pass upload(const MicroBatch& batch);
   void backward_over_data(std::span<const MicroBatch> batches, double scale);
   void finish_gradients();
   /// Sums {loss, squared gradient norm} over the ranks that hold distinct parts of them.
@@ -113,8 +110,15 @@ class Trainer {
   DataSource* source_;
   GradientReducer reducer_;
   WeightGatherer weights_;
-  NetworkInput current_;              ///< the uploaded micro-batch, cut to its rows
-  std::deque<StagingBuffer> pinned_;  ///< input and expected output of a step's micro-batches
+  NetworkInput current_;  ///< the uploaded micro-batch, cut to its rows
+  /// Pinned memory for a micro-batch of rows, which the device fetches without holding the host.
+  struct Slot {
+    explicit Slot(Device& device) : input(device), expected(device), fetched(device.make_event()) {}
+    StagingBuffer input, expected;
+    std::unique_ptr<Event> fetched;
+  };
+  std::deque<Slot> slots_;  ///< taken in turn: the host is that many micro-batches ahead at most
+  std::size_t next_slot_ = 0;
 
   std::int64_t step_ = 0;
   std::int64_t consumed_samples_ = 0;

@@ -4,7 +4,9 @@
 
 #include <map>
 #include <set>
+#include <vector>
 
+#include "tests/support/deferred_device.h"
 #include "tests/train/training.h"
 #include "tools/verify/forwarding_device.h"
 
@@ -43,7 +45,8 @@ class Uploads final : public verify::ForwardingDevice {
   std::map<void*, std::size_t> pinned_;
 };
 
-TEST(Upload, RowsOfAStepGoThroughPinnedMemoryOfTheirOwn) {
+/// Trains two steps of `accumulation` micro-batches, each of rows of its own.
+Training train_on(const DeviceFactory& make_device, int accumulation) {
   Config config = small_config();
   config.model = {.kind = ModelKind::kFfn,
                   .vocab_size = 0,
@@ -51,25 +54,46 @@ TEST(Upload, RowsOfAStepGoThroughPinnedMemoryOfTheirOwn) {
                   .hidden = kHidden,
                   .ffn = 16,
                   .layers = 1};
-  config.train.global_batch = 2;
-  config = with_layout(config, 1, 1, 2);
-  FfnRows rows{.tokens = kRows};
-  for (int i = 0; i < kRows * kHidden; ++i) {
-    rows.input.push_back(0.25f * static_cast<float>(i % 7));
-    rows.expected.push_back(0.5f * static_cast<float>(i % 5));
+  config.train.global_batch = accumulation;
+  config = with_layout(config, 1, 1, accumulation);
+  std::vector<FfnRows> batches;
+  for (int m = 0; m < accumulation; ++m) {
+    FfnRows& rows = batches.emplace_back(FfnRows{.tokens = kRows});
+    for (int i = 0; i < kRows * kHidden; ++i) {
+      rows.input.push_back(0.25f * static_cast<float>((m + i) % 7));
+      rows.expected.push_back(0.5f * static_cast<float>((m + i) % 5));
+    }
   }
-  TrainingOptions options{.steps = 2, .make_source = [&](const Config&, const Layout&) {
-                            return scripted_source(kHidden, {rows, rows});
-                          }};
-  const Training on_host = train(config, options);
+  return train(
+      config,
+      {.steps = 2, .make_device = make_device, .make_source = [&](const Config&, const Layout&) {
+         return scripted_source(kHidden, batches);
+       }});
+}
 
+/// Where the device's copies of wide rows came from in two such steps.
+std::multiset<const void*> copies_from_pinned(int accumulation) {
   std::multiset<const void*> from;
-  options.make_device = [&] { return std::make_unique<Uploads>(make_cpu_device(1), from); };
-  const Training on_device = train(config, options);
+  train_on([&] { return std::make_unique<Uploads>(make_cpu_device(1), from); }, accumulation);
+  return from;
+}
 
+TEST(Upload, RowsOfAStepGoThroughPinnedMemoryOfTheirOwn) {
+  const auto from = copies_from_pinned(2);
   EXPECT_EQ(from.size(), 8u) << "input and expected output of two micro-batches, twice";
   EXPECT_EQ(std::set(from.begin(), from.end()).size(), 4u) << "none waits for another";
-  EXPECT_EQ(on_device.steps.back().loss, on_host.steps.back().loss);
+}
+
+TEST(Upload, PinnedMemoryDoesNotGrowWithTheMicroBatchesOfAStep) {
+  const auto from = copies_from_pinned(8);
+  EXPECT_EQ(from.size(), 32u);
+  EXPECT_EQ(std::set(from.begin(), from.end()).size(), 6u) << "those of three micro-batches";
+}
+
+TEST(Upload, NoRowsAreOverwrittenBeforeTheDeviceHasThem) {
+  const auto deferred = [] { return testing::make_deferred_device(1, 3); };
+  const auto host = [] { return make_cpu_device(1); };
+  EXPECT_DOUBLE_EQ(train_on(deferred, 16).steps.back().loss, train_on(host, 16).steps.back().loss);
 }
 
 }  // namespace

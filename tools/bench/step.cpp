@@ -124,7 +124,8 @@ StepBenchmark benchmark_step(Session& session, const Config& config, DataSource&
   const std::int64_t rows = max_rows(config);
   Arena measured;
   const TrainState sizes(config, rank.layout, rank.precision, rows, measured);
-  const std::size_t data = source.buffer_bytes() + Trainer::pinned_bytes(*rank.device, source);
+  const std::size_t data =
+      source.buffer_bytes() + Trainer::pinned_bytes(*rank.device, config, rank.precision.storage);
   agree(*rank.control, [&] { session.check_memory(config, measured, {.data = data}); });
   Arena arena(*rank.device, measured);
   TrainState state(config, rank.layout, rank.precision, rows, arena);
