@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <regex>
 #include <set>
 #include <thread>
 
@@ -463,6 +464,10 @@ TEST_F(PlanProgram, RefusesWhatItCannotReadInWords) {
   outcome = plan({"--hardware", "typo.yaml"});
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("typo.yaml:15:1: lanes = 3: no such key"));
+  folder_.write("kind.yaml", std::regex_replace(text_, std::regex("kind: cpu"), "kind: CPUs"));
+  outcome = plan({"--hardware", "kind.yaml"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("kind.yaml:2:1: kind = CPUs: write gpu or cpu"));
   folder_.write("ranks.yaml", text_ + "ranks_are: thread\n");
   outcome = plan({"--hardware", "ranks.yaml"});
   EXPECT_EQ(outcome.code, 2);

@@ -218,6 +218,14 @@ fs::path find_file(const std::string& name) {
                                    : " has " + known + ": write one of them, or a file"));
 }
 
+/// Whether a field is the first of the two words that it may be.
+bool one_of(const yaml::Field& field, const std::string& first, const std::string& second) {
+  if (field.node.text != first && field.node.text != second) {
+    yaml::refuse(field, "write " + first + " or " + second);
+  }
+  return field.node.text == first;
+}
+
 }  // namespace
 
 const Costs& Hardware::costs_of(int world) const {
@@ -268,7 +276,7 @@ Hardware load_hardware(const std::string& name, DType storage) {
   Section top(source, "", root);
   Hardware hardware;
   hardware.name = top.text("name");
-  hardware.gpu = top.text("kind") == "gpu";
+  top.read("kind", [&](const yaml::Field& field) { hardware.gpu = one_of(field, "gpu", "cpu"); });
   top.read("sources", [&](const yaml::Field& field) {
     for (const yaml::Node& item : field.node.items) {
       hardware.sources.push_back(item.text);
@@ -280,10 +288,7 @@ Hardware load_hardware(const std::string& name, DType storage) {
   hardware.uncertainty = top.number("uncertainty");
   if (top.has("ranks_are")) {
     top.read("ranks_are", [&](const yaml::Field& field) {
-      if (field.node.text != "threads" && field.node.text != "processes") {
-        yaml::refuse(field, "write threads or processes");
-      }
-      hardware.processes = field.node.text == "processes";
+      hardware.processes = !one_of(field, "threads", "processes");
     });
   }
   if (top.has("network")) {
