@@ -14,7 +14,7 @@
 #include "core/log.h"
 #include "parallel/world.h"
 #include "train/data/source.h"
-#include "train/launch.h"
+#include "train/session.h"
 #include "train/state.h"
 #include "train/trainer.h"
 

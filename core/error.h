@@ -2,6 +2,7 @@
 // says what, where, the value, and what to write instead; it is printed once, by one rank.
 #pragma once
 
+#include <exception>
 #include <source_location>
 #include <stdexcept>
 #include <string>
@@ -45,6 +46,12 @@ struct NonFiniteError : Error {
 struct InternalError : Error {
   explicit InternalError(const std::string& what) : Error(ExitCode::kInternal, what) {}
 };
+
+/// What a program that ends with `error` returns.
+inline ExitCode exit_code_of(const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  return known != nullptr ? known->code() : ExitCode::kInternal;
+}
 
 /// Throws InternalError with the caller's place if a contract does not hold. `what` is a literal:
 /// nothing is built or allocated while the contract holds.

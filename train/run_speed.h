@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "parallel/ledger.h"
-#include "train/launch.h"
+#include "train/session.h"
 #include "train/trainer.h"
 
 namespace tandem {

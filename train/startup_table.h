@@ -5,7 +5,7 @@
 
 #include "core/arena.h"
 #include "train/console.h"
-#include "train/launch.h"
+#include "train/session.h"
 
 namespace tandem {
 

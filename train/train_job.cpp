@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/arena.h"
+#include "train/agree.h"
 #include "train/checkpoint/resume.h"
 #include "train/checkpoint/save.h"
 #include "train/console.h"

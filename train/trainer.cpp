@@ -76,17 +76,11 @@ Progress Trainer::progress() const {
 
 template <typename Work>
 auto Trainer::or_cancel(Work&& work) {
-  const auto cancel = [&](const char* why, ExitCode code) {
-    rank_->tensor_parallel->cancel(why, code);
-    rank_->data_parallel->cancel(why, code);
-  };
   try {
     return work();
-  } catch (const Error& error) {
-    cancel(error.what(), error.code());
-    throw;
   } catch (const std::exception& error) {
-    cancel(error.what(), ExitCode::kInternal);
+    rank_->tensor_parallel->cancel(error.what(), exit_code_of(error));
+    rank_->data_parallel->cancel(error.what(), exit_code_of(error));
     throw;
   }
 }

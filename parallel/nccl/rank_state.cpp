@@ -110,11 +110,8 @@ bool RankState::look(int gpu) {
     }
     check();
     return true;
-  } catch (const Error& error) {  // thrown again where the rank calls next
-    fail(error.what(), error.code());
-    return false;
-  } catch (const std::exception& error) {
-    fail(error.what(), ExitCode::kInternal);
+  } catch (const std::exception& error) {  // thrown again where the rank calls next
+    fail(error.what(), exit_code_of(error));
     return false;
   }
 }

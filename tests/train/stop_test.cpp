@@ -8,7 +8,7 @@
 #include "tests/support/ranks.h"
 #include "tests/train/failing_source.h"
 #include "tests/train/small_run.h"
-#include "train/launch.h"
+#include "train/session.h"
 #include "train/train_job.h"
 
 namespace tandem::test {

@@ -8,8 +8,9 @@
 #include <mutex>
 
 #include "core/log.h"
+#include "train/agree.h"
 #include "train/data/source.h"
-#include "train/launch.h"
+#include "train/session.h"
 
 namespace tandem::test {
 

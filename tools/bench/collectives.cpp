@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "core/arena.h"
+#include "train/agree.h"
 #include "train/state.h"
 
 namespace tandem {

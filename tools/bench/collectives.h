@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "parallel/ledger.h"
-#include "train/launch.h"
+#include "train/session.h"
 
 namespace tandem {
 

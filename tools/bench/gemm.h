@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "train/launch.h"
+#include "parallel/rank_context.h"
 
 namespace tandem {
 

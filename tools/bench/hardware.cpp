@@ -10,6 +10,7 @@
 
 #include "tools/bench/fit.h"
 #include "tools/bench/sample_steps.h"
+#include "train/agree.h"
 #include "train/data/source.h"
 #include "train/state.h"
 

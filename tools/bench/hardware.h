@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "tools/bench/lattice.h"
-#include "train/launch.h"
 #include "train/plan/costs.h"
+#include "train/session.h"
 
 namespace tandem {
 

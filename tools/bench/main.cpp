@@ -9,7 +9,9 @@
 #include "tools/bench/gemm.h"
 #include "tools/bench/hardware.h"
 #include "tools/bench/step.h"
+#include "train/agree.h"
 #include "train/data/source.h"
+#include "train/launch.h"
 #include "train/plan/hardware.h"
 #include "train/state.h"
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "train/agree.h"
 #include "train/roof.h"
 #include "train/state.h"
 #include "train/trainer.h"

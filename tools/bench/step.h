@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "train/data/source.h"
-#include "train/launch.h"
+#include "train/session.h"
 
 namespace tandem {
 

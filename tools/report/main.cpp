@@ -59,11 +59,8 @@ int main(int argc, char** argv) {
   } catch (const HelpRequested& help) {
     std::cout << help.text;
     return 0;
-  } catch (const Error& error) {
-    std::cerr << "report: error: " << error.what() << '\n';
-    return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     std::cerr << "report: error: " << error.what() << '\n';
-    return static_cast<int>(ExitCode::kInternal);
+    return static_cast<int>(exit_code_of(error));
   }
 }

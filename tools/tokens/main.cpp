@@ -132,21 +132,16 @@ void run(const Line& line) {
 }
 
 int main_with_errors(int argc, const char* const* argv) {
-  const auto fail = [](const char* what, ExitCode code) {
-    std::fflush(stdout);
-    std::cerr << "tokens: error: " << what << std::endl;
-    return static_cast<int>(code);
-  };
   try {
     Line line;
     if (parse(argc, argv, line)) {
       run(line);
     }
     return 0;
-  } catch (const Error& error) {
-    return fail(error.what(), error.code());
   } catch (const std::exception& error) {
-    return fail(error.what(), ExitCode::kInternal);
+    std::fflush(stdout);
+    std::cerr << "tokens: error: " << error.what() << std::endl;
+    return static_cast<int>(exit_code_of(error));
   }
 }
 

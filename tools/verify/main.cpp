@@ -12,6 +12,7 @@
 #include "tools/verify/grid.h"
 #include "tools/verify/proof.h"
 #include "tools/verify/real.h"
+#include "train/agree.h"
 #include "train/launch.h"
 #include "train/memory.h"
 

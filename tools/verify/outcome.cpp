@@ -5,7 +5,7 @@
 
 #include "tools/verify/host_values.h"
 #include "tools/verify/probe.h"
-#include "train/launch.h"
+#include "train/session.h"
 #include "train/trainer.h"
 
 namespace tandem::verify {

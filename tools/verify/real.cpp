@@ -8,7 +8,6 @@
 
 #include "tools/verify/faults.h"
 #include "tools/verify/variants.h"
-#include "train/launch.h"
 
 namespace tandem::verify {
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "train/agree.h"
 #include "train/checkpoint/folder.h"
-#include "train/launch.h"
 
 namespace tandem {
 

@@ -8,8 +8,8 @@
 
 #include "train/config.h"
 #include "train/console.h"
-#include "train/launch.h"
 #include "train/run_directory.h"
+#include "train/session.h"
 #include "train/state.h"
 #include "train/trainer.h"
 #include "train/watch/detectors.h"
