@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""plan_accuracy.py BUILD HARDWARE [MODEL...]: predicted beside measured step times on this machine.
+"""Predicted beside measured step times on this machine.
 
-Trains layouts, sizes and precisions that `bench hardware` does not calibrate with, twice each and
-apart in time, and asks `plan --against` about each run. Noise is the difference of the two runs of
-a layout. Takes about a minute for each MODEL (default: all); run it on an idle machine.
+Each round calibrates with `bench hardware` and then trains layouts, sizes and precisions that it does
+not calibrate with, and asks `plan --against` about each run. A layout's error is the median of its
+rounds' errors. Noise is how far a round's measured time lies from the median of the layout's, and
+drift the same of what is predicted, which differs by the calibration alone. A round takes a minute and
+another for each model; run it on an idle machine.
 """
+import argparse
 import json
 import os
+import statistics
 import subprocess
-import sys
 import tempfile
 
 # Shapes that are in no sample of bench hardware (tools/bench/hardware.cpp).
@@ -18,6 +21,16 @@ MODELS = {
     "ffn 256x768": ["model.kind=ffn", "model.hidden=256", "model.ffn=768", "data.seq_len=1536"],
     "lm 192x640": ["model.hidden=192", "model.ffn=640", "model.vocab_size=512",
                    "data.documents=packed", "data.seq_len=256"],
+    "ffn 896x2688": ["model.kind=ffn", "model.hidden=896", "model.ffn=2688", "data.seq_len=192"],
+    "swiglu 448x1024": ["model.kind=ffn", "model.activation=swiglu", "model.hidden=448",
+                        "model.ffn=1024", "data.seq_len=640"],
+    "lm 512x1536": ["model.hidden=512", "model.ffn=1536", "model.vocab_size=1000",
+                    "data.documents=packed", "data.seq_len=448"],
+    "ffn 576x2304": ["model.kind=ffn", "model.hidden=576", "model.ffn=2304", "data.seq_len=256"],
+    "swiglu 320x896": ["model.kind=ffn", "model.activation=swiglu", "model.hidden=320",
+                       "model.ffn=896", "data.seq_len=768"],
+    "lm 384x1152": ["model.hidden=384", "model.ffn=1152", "model.vocab_size=800",
+                    "model.context=12", "data.documents=packed", "data.seq_len=320"],
 }
 LAYOUTS = {
     "1": ["parallel.tp=1", "parallel.dp=1"],
@@ -52,19 +65,23 @@ def compared(build, hardware, folder, name):
     return step["predicted_ms"], step["measured_ms"], comparison["traffic_differences"]
 
 
+def distances(values):
+    middle = statistics.median(values)
+    return statistics.mean(abs(value / middle - 1) for value in values)
+
+
 def summary(title, rows):
     errors = sorted(abs(row["error"]) for row in rows)
-    noise = sorted(row["noise"] for row in rows)
-    mean = sum(errors) / len(errors)
-    print(f"{title}: {len(rows)} runs, error {mean:.1%} on average, "
+    print(f"{title}: {len(rows)} runs, error {statistics.mean(errors):.1%} on average, "
           f"{errors[int(0.9 * (len(errors) - 1) + 0.5)]:.1%} at the 90th percentile; "
-          f"two runs of one layout differ by {noise[len(noise) // 2]:.1%} (median)")
+          f"noise {statistics.mean(row['noise'] for row in rows):.1%}, "
+          f"drift {statistics.mean(row['drift'] for row in rows):.1%}")
     right = pairs = 0
     for i, a in enumerate(rows):
         for b in rows[:i]:
             if a["model"] == b["model"] and a["precision"] == b["precision"]:
                 apart = abs(a["measured"] / b["measured"] - 1)
-                if apart > max(a["noise"], b["noise"]):
+                if apart > 2 * max(a["noise"], b["noise"]):
                     pairs += 1
                     right += (a["measured"] > b["measured"]) == (a["predicted"] > b["predicted"])
     if pairs:
@@ -72,34 +89,56 @@ def summary(title, rows):
               f"{right} are ranked right")
 
 
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", help="the folder with train, plan and bench")
+    parser.add_argument("model", nargs="*", help="of: " + "; ".join(MODELS) + " (default: all)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--hardware", help="a file to hold against the runs, instead of calibrating")
+    parser.add_argument("--json", help="where to write the rows")
+    return parser.parse_args()
+
+
 def main():
-    build, hardware = sys.argv[1], os.path.abspath(sys.argv[2])
-    models = sys.argv[3:] or list(MODELS)
+    args = arguments()
+    build = os.path.abspath(args.build)
     cpus = len(os.sched_getaffinity(0))
-    rows = []
+    cases = [(m, p, l) for m in args.model or MODELS for p in PRECISIONS for l in LAYOUTS]
+    found = {case: [] for case in cases}
     with tempfile.TemporaryDirectory() as folder:
         with open(folder + "/base.yaml", "w", encoding="utf-8") as file:
             file.write(BASE)
-        cases = [(m, p, l) for m in models for p in PRECISIONS for l in LAYOUTS]
-        for again in range(2):
-            for i, (model, precision, layout) in enumerate(cases):
-                trained(build, folder, f"r{i}_{again}",
+        for again in range(args.rounds):
+            hardware = args.hardware
+            if not hardware:
+                hardware = f"{folder}/hardware{again}.yaml"
+                subprocess.run([build + "/bench", "hardware", "-o", hardware], check=True,
+                               capture_output=True)
+            for i, case in enumerate(cases):
+                model, precision, layout = case
+                name = f"r{i}_{again}"
+                trained(build, folder, name,
                         MODELS[model] + LAYOUTS[layout] + ["precision=" + precision])
-        for i, (model, precision, layout) in enumerate(cases):
-            both = [compared(build, hardware, folder, f"r{i}_{again}") for again in range(2)]
-            predicted = both[0][0]
-            measured = (both[0][1] + both[1][1]) / 2
-            ranks = 1 if layout == "1" else 4 if layout == "tp2 dp2" else 2
-            rows.append({"model": model, "precision": precision, "layout": layout, "ranks": ranks,
-                         "predicted": predicted, "measured": measured,
-                         "error": predicted / measured - 1,
-                         "noise": abs(both[0][1] - both[1][1]) / measured,
-                         "traffic_differs": bool(both[0][2] or both[1][2])})
-    print(f"{'model':14} {'type':5} {'layout':9} {'predicted':>10} {'measured':>9} {'error':>7} "
-          f"{'noise':>6}   (ms)")
+                found[case].append(compared(build, hardware, folder, name))
+    rows = []
+    for (model, precision, layout), rounds in found.items():
+        predicted, measured, traffic_differences = zip(*rounds)
+        rows.append({"model": model, "precision": precision, "layout": layout,
+                     "ranks": 1 if layout == "1" else 4 if layout == "tp2 dp2" else 2,
+                     "predicted": statistics.median(predicted),
+                     "measured": statistics.median(measured),
+                     "error": statistics.median(p / m for p, m in zip(predicted, measured)) - 1,
+                     "noise": distances(measured), "drift": distances(predicted),
+                     "rounds": rounds, "traffic_differs": any(traffic_differences)})
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+    print(f"{'model':15} {'type':5} {'layout':9} {'predicted':>10} {'measured':>9} {'error':>7} "
+          f"{'noise':>6} {'drift':>6}   (ms)")
     for row in rows:
-        print(f"{row['model']:14} {row['precision']:5} {row['layout']:9} {row['predicted']:10.2f} "
-              f"{row['measured']:9.2f} {row['error']:+7.1%} {row['noise']:6.1%}")
+        print(f"{row['model']:15} {row['precision']:5} {row['layout']:9} {row['predicted']:10.2f} "
+              f"{row['measured']:9.2f} {row['error']:+7.1%} {row['noise']:6.1%} {row['drift']:6.1%}")
     summary("ranks that have a CPU each", [r for r in rows if r["ranks"] <= cpus])
     crowded = [r for r in rows if r["ranks"] > cpus]
     if crowded:
@@ -107,4 +146,5 @@ def main():
     print("traffic: calls and bytes differ in", sum(r["traffic_differs"] for r in rows), "runs")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -17,8 +17,6 @@
 #include "core/error.h"
 #include "tests/train/process.h"
 #include "tests/train/training.h"
-#include "tools/bench/fit.h"
-#include "tools/bench/hardware.h"
 #include "train/data/source.h"
 #include "train/plan/predict.h"
 #include "train/plan/timeline.h"
@@ -175,6 +173,22 @@ TEST(PlanTimeline, WhatIsComputedMeanwhileHidesACollective) {
   EXPECT_EQ(host.exposed(Axis::kTensor), 3.0);
 }
 
+TEST(PlanTimeline, OnTheHostACollectiveWaitsForSlowerRanks) {
+  Timeline time(false, 0.1);
+  time.run(1.0);
+  time.finish({Axis::kTensor, 0.5});
+  EXPECT_DOUBLE_EQ(time.now(), 1.6) << "a tenth of what was computed before";
+  time.finish({Axis::kTensor, 0.5});
+  EXPECT_DOUBLE_EQ(time.now(), 2.1) << "nothing was";
+  time.run(2.0);
+  time.finish({Axis::kData, 0.0});  // a group of one
+  time.run(1.0);
+  time.finish({Axis::kData, 0.5});
+  EXPECT_DOUBLE_EQ(time.exposed(Axis::kTensor), 1.1);
+  EXPECT_DOUBLE_EQ(time.exposed(Axis::kData), 0.8);
+  EXPECT_DOUBLE_EQ(time.compute(), 4.0);
+}
+
 TEST(PlanTimeline, CollectivesOfAGroupFollowOneAnother) {
   Timeline time(true);
   const double first = time.start({Axis::kData, 5.0});
@@ -277,76 +291,6 @@ TEST(PlanHardware, ShippedFilesLoadAndStateTheirSources) {
   EXPECT_FALSE(cpu.sources.empty());
   EXPECT_EQ(cpu.costs.size(), 2u) << "one rank, and two";
   std::filesystem::current_path(here);
-}
-
-/// Two ranks of one host, as `bench hardware` writes it: a lattice of two points a side.
-MeasuredHardware measured_machine() {
-  const std::vector<double> rates(
-      kLatticeRows.size() * kLatticeWidths.size() * kLatticeWidths.size(), 50.0);
-  MeasuredRanks one{.ranks = 1, .threads = 2}, two{.ranks = 2, .threads = 1};
-  one.types.push_back({.storage = DType::kF32,
-                       .gflops = {rates, rates, rates},
-                       .ranges = {{"bias, dropout, residual", {1e-6, 0.0, 2e-10, 1.0}}},
-                       .step_fixed = 3e-6});
-  two.types = one.types;
-  two.collectives[Collective::kAllReduce] = {4e-6, 5e9};
-  return {.name = "two, made up",
-          .sources = {"nobody: measured it"},
-          .cpus = 2,
-          .memory = 8.0 * (1 << 30),
-          .ranks = {one, two}};
-}
-
-TEST(PlanHardware, IsReadBackAsBenchWroteIt) {
-  const ScratchFolder folder;
-  folder.write("here.yaml", to_yaml(measured_machine()));
-  const std::string file = (folder.path() / "here.yaml").string();
-  const Hardware hardware = load_hardware(file, DType::kF32);
-  EXPECT_EQ(hardware.name, "two, made up");
-  EXPECT_FALSE(hardware.processes);
-  ASSERT_EQ(hardware.costs.size(), 2u);
-  EXPECT_EQ(hardware.costs_of(1).threads, 2);
-  EXPECT_EQ(hardware.costs_of(2).threads, 1);
-  EXPECT_EQ(hardware.costs_of(8).ranks, 2) << "the most that were measured";
-  EXPECT_EQ(hardware.crowding(2), 1.0);
-  EXPECT_EQ(hardware.crowding(8), 4.0) << "all on one host, on two CPUs";
-  const Costs& two = hardware.costs_of(2);
-  EXPECT_NEAR(two.seconds({"bias, dropout, residual", 0.0, 1e6}), 1e-6 + 2e-4, 1e-9);
-  const RangeWork product = {"fc2 gemm", 2e9, 0.0, MatmulSize{MatmulKind::kForward, 100, 1e4, 1e3}};
-  EXPECT_NEAR(two.seconds(product), 2e9 / 50e9, 1e-6);
-  EXPECT_NEAR(hardware.seconds(two, Collective::kAllReduce, 1e6, 2, 1), 4e-6 + 2e-4, 1e-9);
-  EXPECT_NEAR(two.step_fixed, 3e-6, 1e-12);
-  EXPECT_NEAR(hardware.peak_flops, 50e9, 1.0);
-  EXPECT_THROW(load_hardware(file, DType::kF16), ConfigError) << "a type that was not measured";
-}
-
-TEST(PlanMatmuls, AreInterpolatedAndStayAtTheEdge) {
-  // Twice the rows, four times the rate; the largest was not measured.
-  const std::vector<double> rates = {10, 10, 10, 10, 40, 40, 40, 0};
-  const MatmulRates matmuls({64, 128}, {64, 128}, {rates, rates, rates});
-  const auto gflops = [&](double rows, double out, double in) {
-    const MatmulSize size = {MatmulKind::kForward, rows, out, in};
-    return size.flops() / matmuls.seconds(size) / 1e9;
-  };
-  EXPECT_NEAR(gflops(64, 64, 128), 10.0, 1e-9);
-  EXPECT_NEAR(gflops(64 * std::sqrt(2.0), 64, 64), 20.0, 1e-9) << "half-way in logarithms";
-  EXPECT_NEAR(gflops(16, 64, 64), 10.0, 1e-9);
-  EXPECT_NEAR(gflops(4096, 4096, 4096), 10.0, 1e-9) << "as with half the longest side";
-  EXPECT_EQ(matmuls.seconds({MatmulKind::kForward, 0, 64, 64}), 0.0);
-  EXPECT_NEAR(matmuls.best(), 40e9, 1.0);
-}
-
-TEST(PlanFit, FindsWhatTimesWereMadeOf) {
-  std::vector<FitSample> samples;
-  for (const double work : {1.0, 5.0, 100.0}) {
-    for (const double bytes : {2.0, 30.0}) {
-      samples.push_back({{1.0, work, bytes}, 0.5 + 2.0 * work});
-    }
-  }
-  const auto [fixed, per_work, per_byte] = fit_costs(samples);
-  EXPECT_NEAR(fixed, 0.5, 1e-6);
-  EXPECT_NEAR(per_work, 2.0, 1e-6);
-  EXPECT_NEAR(per_byte, 0.0, 1e-9) << "never less than nothing";
 }
 
 class PlanProgram : public ::testing::Test {

@@ -1,47 +1,166 @@
 #include "tools/bench/fit.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
 
 namespace tandem {
 
-std::array<double, kTerms> fit_costs(const std::vector<FitSample>& samples) {
-  std::array<double, kTerms> scale{};
+namespace {
+
+using Row = std::vector<double>;
+
+double dot(const Row& a, const Row& b) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    sum += a[i] * b[i];
+  }
+  return sum;
+}
+
+/// Makes sum(weight * (row * found - 1)^2) least by coordinate descent from `found`: each
+/// coefficient in turn takes its best value >= 0.
+void least_squares(const std::vector<Row>& rows, const Row& weights, Row& found) {
+  const std::size_t terms = found.size();
+  std::vector<Row> products(terms, Row(terms, 0.0));
+  Row sums(terms, 0.0);
+  for (std::size_t s = 0; s < rows.size(); ++s) {
+    for (std::size_t i = 0; i < terms; ++i) {
+      sums[i] += weights[s] * rows[s][i];
+      for (std::size_t j = 0; j < terms; ++j) {
+        products[i][j] += weights[s] * rows[s][i] * rows[s][j];
+      }
+    }
+  }
+  constexpr int kRounds = 500;
+  for (int round = 0; round < kRounds; ++round) {
+    for (std::size_t i = 0; i < terms; ++i) {
+      if (products[i][i] > 0.0) {
+        const double others = dot(products[i], found) - products[i][i] * found[i];
+        found[i] = std::max(0.0, (sums[i] - others) / products[i][i]);
+      }
+    }
+  }
+}
+
+/// Measured over predicted, of all samples together.
+double level_of(const std::vector<FitSample>& samples, const std::vector<double>& costs) {
+  double measured = 0.0, predicted = 0.0;
   for (const FitSample& sample : samples) {
-    for (std::size_t i = 0; i < kTerms; ++i) {
+    measured += sample.seconds;
+    predicted += dot(sample.terms, costs);
+  }
+  return predicted > 0.0 ? measured / predicted : 1.0;
+}
+
+}  // namespace
+
+std::vector<double> fit_costs(const std::vector<FitSample>& samples) {
+  const std::size_t terms = samples.front().terms.size();
+  // Relative to the sample's time and to the term's largest share of one, so that all are near 1.
+  Row scale(terms, 0.0);
+  for (const FitSample& sample : samples) {
+    for (std::size_t i = 0; i < terms; ++i) {
       scale[i] = std::max(scale[i], sample.terms[i] / sample.seconds);
     }
   }
-  std::array<std::array<double, kTerms>, kTerms> products{};
-  std::array<double, kTerms> sums{};
+  std::vector<Row> rows;
   for (const FitSample& sample : samples) {
-    std::array<double, kTerms> row{};
-    for (std::size_t i = 0; i < kTerms; ++i) {
+    Row& row = rows.emplace_back(terms, 0.0);
+    for (std::size_t i = 0; i < terms; ++i) {
       row[i] = scale[i] > 0.0 ? sample.terms[i] / sample.seconds / scale[i] : 0.0;
     }
-    for (std::size_t i = 0; i < kTerms; ++i) {
-      sums[i] += row[i];
-      for (std::size_t j = 0; j < kTerms; ++j) {
-        products[i][j] += row[i] * row[j];
-      }
+  }
+  // Least absolute errors by least squares that are weighted with the last errors' inverses.
+  constexpr int kRounds = 50;
+  constexpr double kSmallError = 1e-4;
+  Row found(terms, 0.0);
+  Row weights(samples.size(), 1.0);
+  for (int round = 0; round < kRounds; ++round) {
+    least_squares(rows, weights, found);
+    for (std::size_t s = 0; s < rows.size(); ++s) {
+      weights[s] = 1.0 / std::max(kSmallError, std::abs(dot(rows[s], found) - 1.0));
     }
   }
-  // Coordinate descent: each coefficient in turn takes its best value >= 0.
-  std::array<double, kTerms> found{};
-  for (int round = 0; round < 10000; ++round) {
-    for (std::size_t i = 0; i < kTerms; ++i) {
-      if (products[i][i] > 0.0) {
-        double rest = sums[i];
-        for (std::size_t j = 0; j < kTerms; ++j) {
-          rest -= j == i ? 0.0 : products[i][j] * found[j];
-        }
-        found[i] = std::max(0.0, rest / products[i][i]);
-      }
-    }
-  }
-  for (std::size_t i = 0; i < kTerms; ++i) {
+  for (std::size_t i = 0; i < terms; ++i) {
     found[i] = scale[i] > 0.0 ? found[i] / scale[i] : 0.0;
   }
   return found;
+}
+
+std::map<std::string, RangeCost> fit_ranges(const std::vector<RangeSample>& samples,
+                                            const MatmulRates& matmuls) {
+  std::map<std::string, std::vector<FitSample>> others;
+  std::map<std::string, std::size_t> matmul_ranges;  // and the term of what is beside
+  for (const auto& [work, seconds] : samples) {
+    const std::string range(work.range);
+    if (work.matmul) {
+      matmul_ranges.emplace(range, kMatmulKinds + matmul_ranges.size());
+    } else {
+      others[range].push_back({{1.0, work.bytes}, seconds});
+    }
+  }
+  std::map<std::string, RangeCost> costs;
+  for (const auto& [range, of_range] : others) {
+    const std::vector<double> found = fit_costs(of_range);
+    const double level = level_of(of_range, found);
+    costs[range] = {.fixed = level * found[0], .per_byte = level * found[1]};
+  }
+  std::vector<FitSample> products;
+  std::array<std::vector<FitSample>, kMatmulKinds> of_kind;
+  for (const auto& [work, seconds] : samples) {
+    if (work.matmul) {
+      const auto kind = static_cast<std::size_t>(work.matmul->kind);
+      FitSample sample = {std::vector<double>(kMatmulKinds + matmul_ranges.size(), 0.0), seconds};
+      sample.terms[kind] = matmuls.seconds(*work.matmul);
+      sample.terms[matmul_ranges.at(std::string(work.range))] = work.beside_bytes;
+      of_kind[kind].push_back(sample);
+      products.push_back(std::move(sample));
+    }
+  }
+  const std::vector<double> found = fit_costs(products);
+  for (const auto& [work, seconds] : samples) {
+    if (work.matmul) {
+      const auto kind = static_cast<std::size_t>(work.matmul->kind);
+      const double level = level_of(of_kind[kind], found);
+      const std::string range(work.range);
+      costs[range] = {.per_byte = level * found[matmul_ranges.at(range)],
+                      .matmul = level * found[kind]};
+    }
+  }
+  return costs;
+}
+
+FittedCollectives fit_collectives(const std::vector<CollectiveSample>& samples) {
+  std::map<Collective, std::size_t> first_term;  // latency, then seconds per byte
+  for (const CollectiveSample& sample : samples) {
+    first_term.emplace(sample.op, 1 + 2 * first_term.size());
+  }
+  std::vector<FitSample> equations;
+  for (const CollectiveSample& sample : samples) {
+    FitSample& equation = equations.emplace_back();
+    equation.terms.assign(1 + 2 * first_term.size(), 0.0);
+    const std::size_t own = first_term.at(sample.op);
+    equation.terms[0] = sample.since;
+    equation.terms[own] = 1.0;
+    equation.terms[own + 1] = sent_bytes(sample.op, sample.bytes, sample.ranks);
+    equation.seconds = sample.seconds;
+  }
+  const std::vector<double> found = fit_costs(equations);
+  FittedCollectives result;
+  for (const auto& [op, term] : first_term) {
+    result.links[op] = {found[term], 1.0 / std::max(found[term + 1], 1e-15)};
+  }
+  double waited = 0.0, since = 0.0;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const auto calls = static_cast<double>(samples[i].calls);
+    const double without = dot(equations[i].terms, found) - equations[i].terms[0] * found[0];
+    waited += calls * (samples[i].seconds - without);
+    since += calls * samples[i].since;
+  }
+  result.waits = since > 0.0 ? std::max(0.0, waited / since) : 0.0;
+  return result;
 }
 
 }  // namespace tandem

@@ -26,19 +26,19 @@ using Settings = std::vector<std::string>;
 /// Models that together have every range, at sizes that fill caches differently.
 const std::vector<Settings>& models() {
   static const std::vector<Settings> all = {
-      {"model.kind=ffn", "model.hidden=256", "model.ffn=1024", "data.seq_len=512"},
-      {"model.kind=ffn", "model.hidden=512", "model.ffn=1024", "data.seq_len=1024"},
-      {"model.kind=ffn", "model.hidden=128", "model.ffn=512", "data.seq_len=2048",
+      {"model.kind=ffn", "model.hidden=512", "model.ffn=1024", "data.seq_len=256"},
+      {"model.kind=ffn", "model.hidden=128", "model.ffn=1024", "data.seq_len=1024"},
+      {"model.kind=ffn", "model.hidden=512", "model.ffn=128", "data.seq_len=1536",
        "model.dropout=0.1"},
-      {"model.kind=ffn", "model.hidden=768", "model.ffn=2048", "data.seq_len=128"},
+      {"model.kind=ffn", "model.hidden=768", "model.ffn=1536", "data.seq_len=64"},
       {"model.vocab_size=256", "model.context=16", "model.hidden=256", "model.ffn=1024",
-       "data.seq_len=512", "data.documents=packed"},
+       "data.seq_len=256", "data.documents=packed"},
       {"model.vocab_size=1024", "model.context=8", "model.hidden=512", "model.ffn=1024",
-       "data.seq_len=256", "data.documents=packed", "model.dropout=0.1"},
+       "data.seq_len=128", "data.documents=packed", "model.dropout=0.1"},
       {"model.vocab_size=256", "model.context=4", "model.hidden=128", "model.ffn=512",
-       "data.seq_len=1024", "data.documents=packed"},
+       "data.seq_len=512", "data.documents=packed"},
       {"model.vocab_size=2048", "model.context=4", "model.hidden=384", "model.ffn=768",
-       "data.seq_len=1024", "data.documents=packed"}};
+       "data.seq_len=256", "data.documents=packed"}};
   return all;
 }
 
@@ -72,9 +72,12 @@ optim: {lr: 1.0e-4, schedule: {kind: constant, warmup_steps: 0, decay_steps: 0}}
   const double flops = 24.0 * static_cast<double>(config.model.hidden) *
                        static_cast<double>(config.model.ffn) *
                        static_cast<double>(config.data.seq_len * config.train.global_batch);
-  config.train.steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(kFlops / flops), 4, 20);
+  config.train.steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(kFlops / flops), 3, 4);
   return config;
 }
+
+/// Everything is measured twice and apart: a machine that others use too is slow for seconds.
+constexpr int kPasses = 2;
 
 /// Ranks [0, `ranks`) of the session, on a device of `threads` threads, with groups of their own;
 /// the other ranks make groups too, since that is collective, and wait.
@@ -125,62 +128,59 @@ class Crowd {
   }
   void line_up() { together_->barrier({.label = "bench hardware"}).wait_host(); }
 
+  /// Steps of each config in turn, under its own layout: of one rank, each for itself.
+  std::vector<StepSamples> sample(const std::vector<Config>& configs) {
+    std::vector<StepSamples> steps;
+    for (int pass = 0; pass < kPasses; ++pass) {
+      for (const Config& config : configs) {
+        const auto& parallel = config.parallel;
+        const bool alone = config.world() == 1;
+        context_.layout = {parallel.tp, parallel.dp, alone ? 0 : session_.world().rank()};
+        context_.tensor_parallel = parallel.tp > 1 ? together_.get() : alone_.get();
+        context_.data_parallel = parallel.dp > 1 ? together_.get() : alone_.get();
+        context_.control = alone ? alone_.get() : together_.get();
+        line_up();
+        steps.push_back(sample_steps(context_, config));
+      }
+    }
+    return steps;
+  }
+
   MeasuredType measure(DType storage) {
     MeasuredType result{.storage = storage};
-    context_.layout = {1, 1, 0};
-    context_.tensor_parallel = context_.data_parallel = context_.control = alone_.get();
     context_.precision = {storage, DType::kF32, DType::kF32};
     result.gflops = measure_lattice(*device_, context_.precision, [this] { line_up(); });
     const MatmulRates matmuls({kLatticeRows.begin(), kLatticeRows.end()},
                               {kLatticeWidths.begin(), kLatticeWidths.end()}, result.gflops);
-    std::map<std::string, std::vector<FitSample>> samples;
-    std::vector<double> rests;
+    std::vector<Config> configs;
     for (const Settings& model : models()) {
-      line_up();
-      const StepSamples steps =
-          sample_steps(context_, sample_config(storage, 1, {model, {"parallel.dp=1"}}));
-      for (const auto& [work, seconds] : steps.ranges) {
-        const bool is_matmul = work.matmul.has_value();
-        samples[std::string(work.range)].push_back(
-            // A call's overhead is in the lattice; fitted again, it would stand in for its rates.
-            {{is_matmul ? 0.0 : 1.0, is_matmul ? matmuls.seconds(*work.matmul) : 0.0,
-              is_matmul ? work.beside_bytes : work.bytes},
-             seconds});
-      }
+      configs.push_back(sample_config(storage, 1, {model, {"parallel.dp=1"}}));
+    }
+    std::vector<RangeSample> samples;
+    std::vector<double> rests;
+    for (const StepSamples& steps : sample(configs)) {
+      samples.insert(samples.end(), steps.ranges.begin(), steps.ranges.end());
       rests.push_back(steps.rest);
     }
-    for (const auto& [range, of_range] : samples) {
-      const auto [fixed, matmul, per_byte] = fit_costs(of_range);
-      result.ranges[range] = {.fixed = fixed, .per_byte = per_byte, .matmul = matmul};
-    }
+    result.ranges = fit_ranges(samples, matmuls);
     std::sort(rests.begin(), rests.end());
     result.step_fixed = rests[rests.size() / 2];
     return result;
   }
 
-  std::map<Collective, Link> measure_collectives() {
-    std::map<Collective, std::vector<FitSample>> samples;
-    context_.precision = {DType::kF32, DType::kF32, DType::kF32};
-    for (const Settings& model : {models()[0], models()[2], models()[5]}) {
+  FittedCollectives measure_collectives() {
+    std::vector<Config> configs;
+    for (const Settings& model : {models()[0], models()[5]}) {
       for (const Settings& split : splits(ranks_)) {
-        const Config config = sample_config(DType::kF32, ranks_, {model, split});
-        context_.layout = {config.parallel.tp, config.parallel.dp, session_.world().rank()};
-        context_.tensor_parallel = config.parallel.tp > 1 ? together_.get() : alone_.get();
-        context_.data_parallel = config.parallel.dp > 1 ? together_.get() : alone_.get();
-        context_.control = together_.get();
-        line_up();
-        for (const CollectiveSample& sample : sample_steps(context_, config).collectives) {
-          samples[sample.op].push_back(
-              {{1.0, 0.0, sent_bytes(sample.op, sample.bytes, sample.ranks)}, sample.seconds});
-        }
+        configs.push_back(sample_config(DType::kF32, ranks_, {model, split}));
       }
     }
-    std::map<Collective, Link> links;
-    for (const auto& [op, of_op] : samples) {
-      const auto [latency, unused, per_byte] = fit_costs(of_op);
-      links[op] = {latency, 1.0 / std::max(per_byte, 1e-15)};
+    context_.precision = {DType::kF32, DType::kF32, DType::kF32};
+    std::vector<CollectiveSample> samples;
+    for (const StepSamples& steps : sample(configs)) {
+      samples.insert(samples.end(), steps.collectives.begin(), steps.collectives.end());
     }
-    return links;
+    return fit_collectives(samples);
   }
 
   Session& session_;
@@ -234,7 +234,7 @@ MeasuredHardware measure_hardware(Session& session, const Config& config) {
                                 fmt::gmtime(std::time(nullptr)), seconds.count()),
                     rank.device->describe(),
                     "matmuls: the fastest of 2 or 3 calls of every shape; ranges and collectives: "
-                    "fitted to medians of steps of small models"};
+                    "fitted to steps of small models, each trained twice"};
   return result;
 }
 

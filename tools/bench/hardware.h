@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/bench/fit.h"
 #include "tools/bench/lattice.h"
 #include "train/plan/costs.h"
 #include "train/session.h"
@@ -24,7 +25,7 @@ struct MeasuredType {
 struct MeasuredRanks {
   int ranks = 1;
   int threads = 1;  ///< of each
-  std::map<Collective, Link> collectives;
+  FittedCollectives collectives;
   std::vector<MeasuredType> types;
 };
 

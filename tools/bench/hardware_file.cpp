@@ -34,9 +34,10 @@ std::string type_text(const MeasuredType& type) {
 }
 
 std::string ranks_text(const MeasuredRanks& ranks) {
-  std::string text = fmt::format("  - ranks: {}\n    threads: {}\n", ranks.ranks, ranks.threads);
-  text += ranks.collectives.empty() ? "    collectives: {}\n" : "    collectives:\n";
-  for (const auto& [op, link] : ranks.collectives) {
+  std::string text = fmt::format("  - ranks: {}\n    threads: {}\n    waits: {:.3g}\n", ranks.ranks,
+                                 ranks.threads, ranks.collectives.waits);
+  text += ranks.collectives.links.empty() ? "    collectives: {}\n" : "    collectives:\n";
+  for (const auto& [op, link] : ranks.collectives.links) {
     text += fmt::format("      {}: {{latency_us: {:.4g}, gb_per_s: {:.4g}}}\n", name_of(op),
                         link.latency * 1e6, link.bytes_per_s / 1e9);
   }

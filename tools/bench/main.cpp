@@ -269,9 +269,13 @@ class HardwareJob : public Job {
                    ranks.ranks == 1 ? "" : "s", ranks.threads, ranks.threads == 1 ? "" : "s",
                    name_of(type.storage), best);
       }
-      for (const auto& [op, link] : ranks.collectives) {
+      for (const auto& [op, link] : ranks.collectives.links) {
         fmt::print("  {} ranks  {}  {:.0f} us + {:.2f} GB/s\n", ranks.ranks, name_of(op),
                    link.latency * 1e6, link.bytes_per_s / 1e9);
+      }
+      if (ranks.ranks > 1) {
+        fmt::print("  {} ranks  wait for the slowest: {:.1f} % of what they compute in between\n",
+                   ranks.ranks, 100.0 * ranks.collectives.waits);
       }
     }
     fmt::print("wrote {}\n", file_.string());

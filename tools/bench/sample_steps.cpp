@@ -19,12 +19,8 @@ double seconds_of(const TraceRecorder::Event& event) {
   return std::chrono::duration<double>(event.end - event.start).count();
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
+/// Without the shortest and longest tenth. A step is the sum of many ranges, so of each its mean
+/// counts; a median would leave out what now and then takes longer.
 double middle_mean(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const auto cut = static_cast<std::ptrdiff_t>(values.size() / 10);
@@ -36,37 +32,23 @@ double middle_mean(std::vector<double> values) {
 std::map<std::string, RangeWork, std::less<>> works_of(const Config& config, const Layout& layout,
                                                        const Precision& precision,
                                                        const TrainState& state) {
-  const RankWork work(config, layout, precision, static_cast<double>(max_rows(config)));
+  const RankWork work(config, layout, precision, static_cast<double>(max_rows(config)), false);
   double owned = 0.0;
   for (const OwnedRange& range : state.store.owned()) {
     owned += static_cast<double>(range.range.main_grad.numel());
   }
   std::map<std::string, RangeWork, std::less<>> works;
-  for (const RangeWork& each : {work.norm(),
-                                work.fc1(),
-                                work.fc2(),
-                                work.residual(),
-                                work.dropout_backward(),
-                                work.fc2_dgrad(),
-                                work.fc1_dgrad(),
-                                work.fc2_wgrad(),
-                                work.fc1_wgrad(),
-                                work.norm_backward(),
-                                work.upload(),
-                                work.embed(),
-                                work.embed_backward(),
-                                work.head(),
-                                work.cross_entropy(),
-                                work.head_dgrad(),
-                                work.head_wgrad(),
-                                work.squared_error(),
-                                gradient_norm_work(precision, owned),
-                                update_work(config, precision, owned)}) {
+  for (const RangeWork& each : work.all()) {
+    works.emplace(each.range, each);
+  }
+  for (const RangeWork& each :
+       {gradient_norm_work(precision, owned), update_work(config, precision, owned)}) {
     works.emplace(each.range, each);
   }
   // The profiler's range covers all micro-batches of a step.
   RangeWork fetch = work.fetch();
   fetch.bytes *= static_cast<double>(config.accumulation());
+  works.erase(std::string(fetch.range));
   works.emplace("fetch", fetch);
   return works;
 }
@@ -104,10 +86,13 @@ StepSamples sample_steps(RankContext& rank, const Config& config) {
   rank.profiler->record(nullptr);
 
   std::map<std::string, std::vector<double>, std::less<>> ranges;
-  std::map<std::pair<Collective, std::int64_t>, std::vector<double>> collectives;
+  struct Calls {
+    std::vector<double> seconds, since;
+  };
+  std::map<std::pair<Collective, std::int64_t>, Calls> collectives;
   std::map<std::string, double*, std::less<>> waited_for;  // the last call of each label
   std::vector<double> rests;
-  double parts = 0.0;
+  double parts = 0.0, since = 0.0;
   for (const TraceRecorder::Event& event : trace.events()) {
     if (event.track != 0) {
       continue;
@@ -122,11 +107,13 @@ StepSamples sample_steps(RankContext& rank, const Config& config) {
     if (works.contains(text)) {
       ranges[std::string(text)].push_back(seconds);
       parts += seconds;
+      since += seconds;
     } else if (const auto op = collective_of(text)) {
-      auto& calls = collectives[{*op, event.payload}];
-      calls.reserve(TraceRecorder::kMostEvents / 8);  // addresses stay
-      calls.push_back(seconds);
-      waited_for[std::string(text.substr(0, text.rfind(' ')))] = &calls.back();
+      Calls& calls = collectives[{*op, event.payload}];
+      calls.seconds.reserve(TraceRecorder::kMostEvents / 8);  // addresses stay
+      calls.seconds.push_back(seconds);
+      calls.since.push_back(std::exchange(since, 0.0));
+      waited_for[std::string(text.substr(0, text.rfind(' ')))] = &calls.seconds.back();
       parts += seconds;
     } else if (text.ends_with(" wait")) {
       if (const auto call = waited_for.find(text.substr(0, text.rfind(' ')));
@@ -137,17 +124,23 @@ StepSamples sample_steps(RankContext& rank, const Config& config) {
     }
   }
   StepSamples samples;
-  for (auto& [name, seconds] : ranges) {
-    samples.ranges.push_back({works.find(name)->second, median(seconds)});
+  for (const auto& [name, work] : works) {
+    const auto found = ranges.find(name);
+    if (found == ranges.end()) {
+      throw InternalError(
+          "no step has the range \"" + name +
+          "\" that the planner knows: train/plan/work.cpp has to follow the layers");
+    }
+    samples.ranges.push_back({work, middle_mean(found->second)});
   }
   const int ranks = std::max(rank.tensor_parallel->size(), rank.data_parallel->size());
-  for (auto& [key, seconds] : collectives) {
+  for (auto& [key, calls] : collectives) {
     const auto& [op, payload] = key;  // of a gather or scatter, the rank's own part
     samples.collectives.push_back(
         {op, ranks, static_cast<double>(payload) * (op == Collective::kAllReduce ? 1 : ranks),
-         middle_mean(seconds)});
+         std::ssize(calls.seconds), middle_mean(calls.seconds), middle_mean(calls.since)});
   }
-  samples.rest = rests.empty() ? 0.0 : median(rests);
+  samples.rest = rests.empty() ? 0.0 : middle_mean(rests);
   return samples;
 }
 

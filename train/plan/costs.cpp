@@ -1,9 +1,16 @@
 #include "train/plan/costs.h"
 
+#include "core/error.h"
+
 namespace tandem {
 
 double Costs::seconds(const RangeWork& work) const {
   const auto found = ranges.find(work.range);
+  if (found == ranges.end() && !matmuls.empty()) {
+    throw ConfigError("the machine's file has no range \"" + std::string(work.range) +
+                      "\": another version of bench hardware wrote it. Measure again: "
+                      "build/bench hardware");
+  }
   const RangeCost& cost = found == ranges.end() ? any : found->second;
   if (work.matmul && !matmuls.empty()) {
     return cost.fixed + cost.matmul * matmuls.seconds(*work.matmul) +

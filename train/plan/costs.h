@@ -30,12 +30,16 @@ struct Costs {
   int ranks = 1;    ///< of a host, that these were found with
   int threads = 1;  ///< of each
   MatmulRates matmuls;
-  RangeCost any;  ///< of ranges that are not named in `ranges`
+  RangeCost any;  ///< of every range, of a machine that is known by rates
   std::map<std::string, RangeCost, std::less<>> ranges;
   Link link;                               ///< between ranks of a host
   std::map<Collective, Link> collectives;  ///< in its place, where they were measured
-  double step_fixed = 0.0;                 ///< seconds per step beside ranges and collectives
+  /// Ranks of a machine that was measured are not equally fast in every moment: a collective waits
+  /// for the slower one, by so much of the time that was computed since the last.
+  double waits = 0.0;
+  double step_fixed = 0.0;  ///< seconds per step beside ranges and collectives
 
+  /// Throws ConfigError for a range that a machine that was measured has not.
   double seconds(const RangeWork& work) const;
   const Link& link_of(Collective op) const;
 };

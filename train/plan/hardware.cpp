@@ -24,6 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 const fs::path kFolder = "configs/hardware";
+constexpr const char* kOtherVersion =
+    ": another version of bench hardware wrote the file. Measure again: build/bench hardware";
 
 /// A map of the file whose keys are read one by one; what nobody asked for is an error.
 class Section {
@@ -39,7 +41,8 @@ class Section {
     const auto entry = std::find_if(node_->entries.begin(), node_->entries.end(),
                                     [&](const yaml::Entry& e) { return e.key == key; });
     if (entry == node_->entries.end()) {
-      throw ConfigError(source_->name + ": " + full(key) + " is missing");
+      throw ConfigError(source_->name + ": " + full(key) + " is missing" +
+                        (path_.starts_with("measured") ? kOtherVersion : ""));
     }
     use(field(*entry));
     seen_.push_back(key);
@@ -151,6 +154,7 @@ Costs read_costs(Section& file, Section section, DType storage) {
   Costs costs;
   costs.ranks = static_cast<int>(section.number("ranks"));
   costs.threads = static_cast<int>(section.number("threads"));
+  costs.waits = section.number("waits");
   Section collectives = section.section("collectives");
   for (const Collective op :
        {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter}) {

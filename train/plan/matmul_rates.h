@@ -27,30 +27,38 @@ class MatmulRates {
  public:
   MatmulRates() = default;
   /// `rows`, `widths`: ascending, the lattice's sizes. `gflops[kind]`: of (rows, out, in) in this
-  /// order; 0 where it was not measured, which is always so from some size on: what was measured
-  /// with the longest side halved stands for it.
+  /// order; 0 where it was not measured, since it takes long: what was measured with the longest
+  /// side halved, as often as it takes, stands for it. A width's half is in the lattice, but for
+  /// those that are never the longest of one that was not measured.
   MatmulRates(std::vector<double> rows, std::vector<double> widths,
               std::array<std::vector<double>, kMatmulKinds> gflops);
 
   bool empty() const { return rows_.empty(); }
   /// Between the lattice's points the logarithm of the rate is linear in those of the sizes; beyond
-  /// them the rate stays what it is at the edge. Rows of no matmul take no time.
+  /// them the rate stays what it is at the edge. Rows of a matrix whose width is a power of two
+  /// fall on the same cache sets, which costs up to a third: other widths lie between those of the
+  /// lattice that are none. A matmul of no rows takes no time.
   double seconds(const MatmulSize& size) const;
   /// FLOP/s of the fastest.
   double best() const;
 
  private:
+  /// Of a size: two points of the lattice, and the share of the second.
   struct Place {
-    std::size_t below = 0;  ///< of the lattice
-    double above = 0.0;     ///< share of the next point
+    std::size_t below = 0, above = 0;
+    double share = 0.0;
   };
-  static Place place(const std::vector<double>& lattice, double size);
+  /// `points`: of the lattice, ascending.
+  static Place place(const std::vector<double>& lattice, const std::vector<std::size_t>& points,
+                     double size);
+  Place place_of_width(double size) const;
   std::size_t at(std::size_t row, std::size_t out, std::size_t in) const {
     return (row * widths_.size() + out) * widths_.size() + in;
   }
 
   std::vector<double> rows_, widths_;
-  std::array<std::vector<double>, kMatmulKinds> log_rate_;  ///< of FLOP/s
+  std::vector<std::size_t> all_rows_, all_widths_, odd_widths_;  ///< odd: no powers of two
+  std::array<std::vector<double>, kMatmulKinds> log_rate_;       ///< of FLOP/s
 };
 
 }  // namespace tandem

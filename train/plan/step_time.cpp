@@ -20,9 +20,9 @@ class Replay {
         costs_(hardware.costs_of(layout.world())),
         crowding_(hardware.crowding(layout.world())),
         load_(load),
-        work_(config, layout, precision, load.rows),
+        work_(config, layout, precision, load.rows, hardware.gpu),
         language_model_(config.model.kind == ModelKind::kMlpLm),
-        time_(hardware.gpu) {
+        time_(hardware.gpu, costs_.waits) {
     for (const Traffic& traffic : load.traffic) {
       const TrafficKey& key = traffic.key;
       const bool is_tp = key.group.view() == "tp";
@@ -152,6 +152,7 @@ class Replay {
       time_.run(costs.norm);
       time_.finish(costs.f_forward);
       time_.run(costs.fc1);
+      time_.run(costs.activation);
       time_.run(costs.fc2);
       time_.finish(costs.g_forward);
       time_.run(costs.residual);
@@ -186,6 +187,7 @@ class Replay {
       const double gathered_input = time_.start(costs.f_forward);
       wait(Axis::kTensor, gathered_gradient);
       time_.run(costs.fc2_dgrad);
+      time_.run(costs.activation_backward);
       time_.run(costs.fc1_dgrad);
       const double done = time_.start(costs.f_backward);
       time_.run(costs.fc2_wgrad);
@@ -218,10 +220,12 @@ class Replay {
     BlockTimes(const Replay& replay, const std::string& name)
         : norm(replay.seconds(replay.work_.norm())),
           fc1(replay.seconds(replay.work_.fc1())),
+          activation(replay.seconds(replay.work_.activation())),
           fc2(replay.seconds(replay.work_.fc2())),
           residual(replay.seconds(replay.work_.residual())),
           dropout_backward(replay.seconds(replay.work_.dropout_backward())),
           fc2_dgrad(replay.seconds(replay.work_.fc2_dgrad())),
+          activation_backward(replay.seconds(replay.work_.activation_backward())),
           fc1_dgrad(replay.seconds(replay.work_.fc1_dgrad())),
           fc2_wgrad(replay.seconds(replay.work_.fc2_wgrad())),
           fc1_wgrad(replay.seconds(replay.work_.fc1_wgrad())),
@@ -231,8 +235,8 @@ class Replay {
           f_backward(replay.find(name + " f.backward")),
           g_backward(replay.find(name + " g.backward")) {}
 
-    double norm, fc1, fc2, residual, dropout_backward, fc2_dgrad, fc1_dgrad, fc2_wgrad, fc1_wgrad,
-        norm_backward;
+    double norm, fc1, activation, fc2, residual, dropout_backward, fc2_dgrad, activation_backward,
+        fc1_dgrad, fc2_wgrad, fc1_wgrad, norm_backward;
     TimedCollective f_forward, g_forward, f_backward, g_backward;
   };
   double seconds(const RangeWork& work) const {

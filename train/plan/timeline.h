@@ -20,19 +20,25 @@ struct TimedCollective {
 
 class Timeline {
  public:
-  /// `overlaps`: collectives run beside the computation. Where they hold the host, nothing does.
-  explicit Timeline(bool overlaps) : overlaps_(overlaps) {}
+  /// `overlaps`: collectives run beside the computation. Where they hold the host, nothing does,
+  /// and each waits besides for slower ranks, `waits` of what was computed since the last.
+  explicit Timeline(bool overlaps, double waits = 0.0) : overlaps_(overlaps), waits_(waits) {}
 
   void run(double seconds) {
     now_ += seconds;
     compute_ += seconds;
+    since_ += seconds;
   }
   /// Starts a collective behind what was computed so far, and behind those of its group that were
   /// started before; returns when it will be done.
   double start(const TimedCollective& collective) {
     if (!overlaps_) {
-      now_ += collective.seconds;
-      exposed_[index(collective.axis)] += collective.seconds;
+      if (collective.seconds > 0.0) {
+        const double seconds = collective.seconds + waits_ * since_;
+        now_ += seconds;
+        exposed_[index(collective.axis)] += seconds;
+        since_ = 0.0;
+      }
       return now_;
     }
     double& free = free_[index(collective.axis)];
@@ -64,8 +70,10 @@ class Timeline {
   static std::size_t index(Axis axis) { return static_cast<std::size_t>(axis); }
 
   bool overlaps_;
+  double waits_;
   double now_ = 0.0;
   double compute_ = 0.0;
+  double since_ = 0.0;  ///< computed after the last collective
   std::array<double, 3> free_{};
   std::array<double, 3> exposed_{};
 };

@@ -3,7 +3,7 @@
 namespace tandem {
 
 RankWork::RankWork(const Config& config, const Layout& layout, const Precision& precision,
-                   double rows)
+                   double rows, bool gpu)
     : rows_(rows),
       shard_(config.parallel.sequence_parallel ? rows / layout.tp : rows),
       hidden_(static_cast<double>(config.model.hidden)),
@@ -14,7 +14,26 @@ RankWork::RankWork(const Config& config, const Layout& layout, const Precision& 
       storage_(static_cast<double>(size_of(precision.storage))),
       main_(static_cast<double>(size_of(precision.main))),
       dropout_(config.model.dropout > 0.0),
-      language_model_(config.model.kind == ModelKind::kMlpLm) {}
+      language_model_(config.model.kind == ModelKind::kMlpLm),
+      fused_(gpu && config.model.activation == Activation::kGelu) {}
+
+std::vector<RangeWork> RankWork::all() const {
+  std::vector<RangeWork> works = {norm(),          fc1(),
+                                  activation(),    fc2(),
+                                  residual(),      dropout_backward(),
+                                  fc2_dgrad(),     fc1_dgrad(),
+                                  fc2_wgrad(),     fc1_wgrad(),
+                                  norm_backward(), fetch(),
+                                  upload(),        activation_backward()};
+  if (language_model_) {
+    works.insert(works.end(),
+                 {embed(), embed_backward(), head(), cross_entropy(), head_dgrad(), head_wgrad()});
+  } else {
+    works.push_back(squared_error());
+  }
+  std::erase_if(works, [](const RangeWork& work) { return work.flops + work.bytes == 0.0; });
+  return works;
+}
 
 RangeWork RankWork::forward(std::string_view range, double out, double in,
                             double more_bytes) const {
@@ -36,7 +55,10 @@ RangeWork RankWork::wgrad(std::string_view range, double out, double in, double 
 
 RangeWork RankWork::norm() const { return {"norm", 0.0, 2.0 * shard_ * hidden_ * storage_}; }
 RangeWork RankWork::fc1() const {
-  return forward("fc1 gemm, activation", fc1_out_, hidden_, storage_ * rows_ * (fc1_out_ + ffn_));
+  return forward("fc1 gemm", fc1_out_, hidden_, fused_ ? storage_ * rows_ * ffn_ : 0.0);
+}
+RangeWork RankWork::activation() const {
+  return {"activation", 0.0, fused_ ? 0.0 : storage_ * rows_ * (fc1_out_ + ffn_)};
 }
 RangeWork RankWork::fc2() const { return forward("fc2 gemm", hidden_, ffn_, 0.0); }
 RangeWork RankWork::residual() const {
@@ -46,7 +68,10 @@ RangeWork RankWork::dropout_backward() const {
   return {"dropout backward", 0.0, dropout_ ? 2.0 * shard_ * hidden_ * storage_ : 0.0};
 }
 RangeWork RankWork::fc2_dgrad() const {
-  return dgrad("fc2 dgrad, activation", hidden_, ffn_, storage_ * rows_ * (ffn_ + 2.0 * fc1_out_));
+  return dgrad("fc2 dgrad", hidden_, ffn_, fused_ ? storage_ * rows_ * fc1_out_ : 0.0);
+}
+RangeWork RankWork::activation_backward() const {
+  return {"activation backward", 0.0, fused_ ? 0.0 : storage_ * rows_ * (ffn_ + 2.0 * fc1_out_)};
 }
 RangeWork RankWork::fc1_dgrad() const { return dgrad("fc1 dgrad", fc1_out_, hidden_, 0.0); }
 RangeWork RankWork::fc2_wgrad() const {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "core/dtype.h"
 #include "parallel/layout.h"
@@ -26,16 +27,23 @@ struct RangeWork {
 /// Sizes of a rank's part of a micro-batch.
 class RankWork {
  public:
-  /// `rows`: of the micro-batch, padding included.
-  RankWork(const Config& config, const Layout& layout, const Precision& precision, double rows);
+  /// `rows`: of the micro-batch, padding included. `gpu`: whose matmuls make gelu and its gradient
+  /// on the way, so that these are no ranges of their own.
+  RankWork(const Config& config, const Layout& layout, const Precision& precision, double rows,
+           bool gpu);
+
+  /// Those of a micro-batch in which there is something to do, in no order.
+  std::vector<RangeWork> all() const;
 
   // A block, in the order in which forward and backward run.
   RangeWork norm() const;
   RangeWork fc1() const;
+  RangeWork activation() const;  ///< no bytes where fc1's matmul makes it
   RangeWork fc2() const;
   RangeWork residual() const;
   RangeWork dropout_backward() const;  ///< no bytes without dropout
   RangeWork fc2_dgrad() const;
+  RangeWork activation_backward() const;  ///< no bytes where fc2's matmul makes it
   RangeWork fc1_dgrad() const;
   RangeWork fc2_wgrad() const;
   RangeWork fc1_wgrad() const;
@@ -57,7 +65,7 @@ class RankWork {
   RangeWork wgrad(std::string_view range, double out, double in, double more_bytes) const;
 
   double rows_, shard_, hidden_, ffn_, fc1_out_, vocab_, context_, storage_, main_;
-  bool dropout_, language_model_;
+  bool dropout_, language_model_, fused_;
 };
 
 // Once a step, of the parameters (elements) that a rank owns.

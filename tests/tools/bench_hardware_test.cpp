@@ -1,0 +1,206 @@
+// What `bench hardware` makes of its measurements: rates of matmuls between those of a lattice,
+// costs that are fitted to steps, and a file that the planner reads.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "tests/support/ranks.h"
+#include "tests/train/process.h"
+#include "tools/bench/fit.h"
+#include "tools/bench/hardware.h"
+#include "tools/bench/sample_steps.h"
+#include "train/plan/hardware.h"
+#include "train/session.h"
+#include "train/state.h"
+
+namespace tandem::test {
+namespace {
+
+/// Two ranks of one host, as `bench hardware` writes it: a lattice of two points a side.
+MeasuredHardware measured_machine() {
+  const std::vector<double> rates(
+      kLatticeRows.size() * kLatticeWidths.size() * kLatticeWidths.size(), 50.0);
+  MeasuredRanks one{.ranks = 1, .threads = 2}, two{.ranks = 2, .threads = 1};
+  one.types.push_back(
+      {.storage = DType::kF32,
+       .gflops = {rates, rates, rates},
+       .ranges = {{"bias, dropout, residual", {1e-6, 0.0, 2e-10, 1.0}}, {"fc2 gemm", {}}},
+       .step_fixed = 3e-6});
+  two.types = one.types;
+  two.collectives = {.links = {{Collective::kAllReduce, {4e-6, 5e9}}}, .waits = 0.03};
+  return {.name = "two, made up",
+          .sources = {"nobody: measured it"},
+          .cpus = 2,
+          .memory = 8.0 * (1 << 30),
+          .ranks = {one, two}};
+}
+
+TEST(PlanHardware, IsReadBackAsBenchWroteIt) {
+  const ScratchFolder folder;
+  folder.write("here.yaml", to_yaml(measured_machine()));
+  const std::string file = (folder.path() / "here.yaml").string();
+  const Hardware hardware = load_hardware(file, DType::kF32);
+  EXPECT_EQ(hardware.name, "two, made up");
+  EXPECT_FALSE(hardware.processes);
+  ASSERT_EQ(hardware.costs.size(), 2u);
+  EXPECT_EQ(hardware.costs_of(1).threads, 2);
+  EXPECT_EQ(hardware.costs_of(2).threads, 1);
+  EXPECT_EQ(hardware.costs_of(8).ranks, 2) << "the most that were measured";
+  EXPECT_EQ(hardware.crowding(2), 1.0);
+  EXPECT_EQ(hardware.crowding(8), 4.0) << "all on one host, on two CPUs";
+  const Costs& two = hardware.costs_of(2);
+  EXPECT_NEAR(two.seconds({"bias, dropout, residual", 0.0, 1e6}), 1e-6 + 2e-4, 1e-9);
+  const RangeWork product = {"fc2 gemm", 2e9, 0.0, MatmulSize{MatmulKind::kForward, 100, 1e4, 1e3}};
+  EXPECT_NEAR(two.seconds(product), 2e9 / 50e9, 1e-6);
+  EXPECT_NEAR(hardware.seconds(two, Collective::kAllReduce, 1e6, 2, 1), 4e-6 + 2e-4, 1e-9);
+  EXPECT_NEAR(two.step_fixed, 3e-6, 1e-12);
+  EXPECT_NEAR(two.waits, 0.03, 1e-12);
+  EXPECT_NEAR(hardware.peak_flops, 50e9, 1.0);
+  EXPECT_THROW(load_hardware(file, DType::kF16), ConfigError) << "a type that was not measured";
+}
+
+TEST(PlanMatmuls, AreInterpolatedAndStayAtTheEdge) {
+  // Twice the rows, four times the rate; the largest was not measured.
+  const std::vector<double> rates = {10, 10, 10, 10, 40, 40, 40, 0};
+  const MatmulRates matmuls({64, 128}, {64, 128}, {rates, rates, rates});
+  const auto gflops = [&](double rows, double out, double in) {
+    const MatmulSize size = {MatmulKind::kForward, rows, out, in};
+    return size.flops() / matmuls.seconds(size) / 1e9;
+  };
+  EXPECT_NEAR(gflops(64, 64, 128), 10.0, 1e-9);
+  EXPECT_NEAR(gflops(64 * std::sqrt(2.0), 64, 64), 20.0, 1e-9) << "half-way in logarithms";
+  EXPECT_NEAR(gflops(16, 64, 64), 10.0, 1e-9);
+  EXPECT_NEAR(gflops(4096, 4096, 4096), 10.0, 1e-9) << "as with half the longest side";
+  EXPECT_EQ(matmuls.seconds({MatmulKind::kForward, 0, 64, 64}), 0.0);
+  EXPECT_NEAR(matmuls.best(), 40e9, 1.0);
+}
+
+TEST(PlanFit, FindsWhatTimesWereMadeOf) {
+  std::vector<FitSample> samples;
+  for (const double work : {1.0, 5.0, 100.0}) {
+    for (const double bytes : {2.0, 30.0}) {
+      samples.push_back({{1.0, work, bytes}, 0.5 + 2.0 * work});
+    }
+  }
+  samples[3].seconds *= 5.0;  // somebody else was there
+  const std::vector<double> found = fit_costs(samples);
+  EXPECT_NEAR(found[0], 0.5, 1e-3);
+  EXPECT_NEAR(found[1], 2.0, 1e-3);
+  EXPECT_NEAR(found[2], 0.0, 1e-4) << "never less than nothing";
+}
+
+/// Rates of a lattice whose widths are 64, 96 and 128, of one row count: 30 GFLOP/s where both
+/// widths are 96, else 10.
+MatmulRates odd_rates() {
+  const std::vector<double> rates = {10, 10, 10, 10, 30, 10, 10, 10, 10};
+  return {{64}, {64, 96, 128}, {rates, rates, rates}};
+}
+
+TEST(PlanMatmulRates, KeepPowersOfTwoApart) {
+  const MatmulRates matmuls = odd_rates();
+  const auto gflops = [&](double width) {
+    const MatmulSize size = {MatmulKind::kForward, 64, width, width};
+    return size.flops() / matmuls.seconds(size) / 1e9;
+  };
+  EXPECT_NEAR(gflops(128), 10.0, 1e-9) << "rows that fall on the same cache sets";
+  EXPECT_NEAR(gflops(120), 30.0, 1e-9) << "like 96, though nearer to 128";
+  EXPECT_NEAR(gflops(64), 10.0, 1e-9);
+  EXPECT_LT(gflops(80), 30.0) << "nothing odd was measured below 96";
+}
+
+TEST(PlanFit, SlowsMatmulsOfAKindAlikeAndFitsTheRestByBytes) {
+  const MatmulRates matmuls = odd_rates();
+  const auto product = [](std::string_view range, MatmulKind kind, double out, double beside) {
+    const MatmulSize size = {kind, 64, out, 96};
+    return RangeWork{range, size.flops(), 0.0, size, beside};
+  };
+  std::vector<RangeSample> samples;
+  for (const double out : {64.0, 96.0, 128.0}) {
+    const auto add = [&](const RangeWork& work, double slower) {
+      samples.push_back({work, slower * matmuls.seconds(*work.matmul) + 1e-10 * work.beside_bytes});
+    };
+    add(product("fc1 gemm", MatmulKind::kForward, out, 0.0), 1.1);
+    add(product("fc2 gemm", MatmulKind::kForward, out, 0.0), 1.1);
+    add(product("head wgrad", MatmulKind::kWeightGradient, out, 0.0), 1.3);
+    add(product("fc1 wgrad", MatmulKind::kWeightGradient, out, 1e4 * out), 1.3);
+    samples.push_back({{"norm", 0.0, 1e5 * out}, 2e-6 + 1e-5 * out});
+  }
+  const auto costs = fit_ranges(samples, matmuls);
+  ASSERT_EQ(costs.size(), 5u);
+  EXPECT_NEAR(costs.at("fc1 gemm").matmul, 1.1, 1e-3);
+  EXPECT_NEAR(costs.at("fc2 gemm").matmul, 1.1, 1e-3);
+  EXPECT_NEAR(costs.at("head wgrad").matmul, 1.3, 1e-3);
+  EXPECT_NEAR(costs.at("fc1 wgrad").matmul, 1.3, 1e-3);
+  EXPECT_NEAR(costs.at("fc1 wgrad").per_byte, 1e-10, 1e-12);
+  EXPECT_NEAR(costs.at("norm").fixed, 2e-6, 1e-8);
+  EXPECT_NEAR(costs.at("norm").per_byte, 1e-10, 1e-12);
+}
+
+TEST(PlanFit, WaitsAreWhatAllCallsTookBeyondTheRest) {
+  std::vector<CollectiveSample> samples;
+  double since = 0.0;
+  for (const double bytes : {1e3, 1e4, 1e5, 1e6, 1e7}) {
+    since += 1e-3;
+    samples.push_back({Collective::kAllReduce, 2, bytes, 1, 1e-5 + bytes / 5e9, since});
+    samples.push_back({Collective::kAllGather, 2, bytes, 1, 2e-5 + bytes / 2 / 4e9, since});
+  }
+  samples[4].calls = 11;
+  samples[4].seconds += 1e-3;  // one that waited
+  const FittedCollectives found = fit_collectives(samples);
+  EXPECT_NEAR(found.links.at(Collective::kAllReduce).latency, 1e-5, 1e-7);
+  EXPECT_NEAR(found.links.at(Collective::kAllReduce).bytes_per_s, 5e9, 5e7);
+  EXPECT_NEAR(found.links.at(Collective::kAllGather).latency, 2e-5, 2e-7);
+  EXPECT_NEAR(found.links.at(Collective::kAllGather).bytes_per_s, 4e9, 4e7);
+  EXPECT_NEAR(found.waits, 11e-3 / 60e-3, 1e-3) << "11 ms more in calls with 60 ms before them";
+}
+
+TEST(PlanFit, AFileWithoutARangeIsRefused) {
+  Costs costs;
+  costs.matmuls = odd_rates();
+  costs.ranges["norm"] = {1e-6, 0.0, 1e-10, 1.0};
+  EXPECT_GT(costs.seconds({"norm", 0.0, 1e6}), 0.0);
+  EXPECT_THROW(costs.seconds({"activation", 0.0, 1e6}), ConfigError);
+}
+
+/// `settings` on one rank, as bench hardware trains it.
+StepSamples sampled(const std::vector<std::string>& settings) {
+  const Config config = parse_config(R"(threads: 1
+model: {hidden: 32, ffn: 48, layers: 2}
+data: {format: synthetic, seq_len: 32}
+train: {steps: 4, micro_batch: 1, global_batch: 2, eval_every: 0}
+)",
+                                     {.file = "test", .overrides = settings});
+  StepSamples samples;
+  run_ranks(1, [&](World& world, Device& host) {
+    Ledger ledger;
+    const auto control = world.make_group("control", everyone(world), host, &ledger, nullptr);
+    Session session(world, config, *control, ledger, Logger(0), one_thread_cpu());
+    session.rank().precision = precision_of(config);
+    samples = sample_steps(session.rank(), config);
+  });
+  return samples;
+}
+
+TEST(SampleSteps, TakeEveryRangeThatThePlannerKnows) {
+  std::set<std::string_view> seen;
+  for (const std::vector<std::string>& settings : {std::vector<std::string>{"model.kind=ffn"},
+                                                   {"model.dropout=0.1"},
+                                                   {"model.activation=swiglu", "precision=bf16"}}) {
+    const StepSamples samples = sampled(settings);  // throws where one is missing
+    for (const RangeSample& sample : samples.ranges) {
+      EXPECT_GT(sample.seconds, 0.0) << sample.work.range;
+      seen.insert(sample.work.range);
+    }
+  }
+  for (const char* range : {"fc1 gemm", "activation", "fc2 dgrad", "activation backward",
+                            "dropout backward", "head wgrad", "squared error", "optimizer"}) {
+    EXPECT_TRUE(seen.contains(range)) << range;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::test
