@@ -14,18 +14,20 @@ constexpr int kRounds = 3;
 /// Of matmuls of more multiplications than kLarge.
 constexpr int kRoundsOfLarge = 2;
 constexpr double kLarge = 1 << 25;
-/// Of multiplications, where a side is short. Larger matmuls are as fast as those whose longest
-/// side is half as long, which is far from true before oneDNN has changed its algorithm for the
-/// last time.
-constexpr double kMost = 1 << 27;
-constexpr double kMostOfLongSides = 3 << 27;
+/// Of multiplications. Larger matmuls are as fast as those whose longest side is half as long,
+/// which is far from true before oneDNN has changed its algorithm for the last time; where a side
+/// is short that matters less.
+constexpr double kMost = 3 << 27;
+constexpr double kMostOfShortSides = 1 << 26;
+constexpr double kLongRows = 256.0, kLongWidth = 192.0;
 
 bool is_measured(double rows, double out, double in, int round) {
   const double size = rows * out * in;
   if (round >= kRoundsOfLarge) {
     return size <= kLarge;
   }
-  return size <= kMost || (size <= kMostOfLongSides && rows >= 512.0 && std::min(out, in) >= 256.0);
+  return size <= kMostOfShortSides ||
+         (size <= kMost && rows >= kLongRows && std::min(out, in) >= kLongWidth);
 }
 
 struct Buffers {
@@ -38,8 +40,9 @@ struct Buffers {
   Tensor x, y, w, d_w;
 
  private:
-  static constexpr double kTokens = kMost / kLatticeWidths.front();
-  static constexpr double kWeights = kMost / kLatticeRows.front();
+  // Enough for short sides too.
+  static constexpr double kTokens = kMost / kLongWidth;
+  static constexpr double kWeights = kMost / kLongRows;
   static Tensor allocate(Arena& arena, const char* name, DType dtype, double count) {
     return arena.allocate(MemoryCategory::kWorkspace, name, dtype,
                           {static_cast<std::int64_t>(count)});
