@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/cpu/converted_blocks.h"
-#include "core/cpu/matmul.h"
 #include "core/cpu/onednn.h"
 
 namespace tandem::cpu {
@@ -95,9 +94,7 @@ std::size_t footprint(std::span<const ProductSize> products, DType storage, int 
   for (const Kernel& kernel : kernels) {
     code += kernel.bias || kernel.accumulates ? kPrimitiveWithEpilogue : kPrimitive;
   }
-  const double kept =
-      std::min(row_counts, 2.0 * kMostPrimitives / static_cast<double>(kernels.size()));
-  return static_cast<std::size_t>(blocks + packed + kept * code);
+  return static_cast<std::size_t>(blocks + packed + row_counts * code);
 }
 
 }  // namespace tandem::cpu

@@ -70,9 +70,7 @@ Tensor slice_of(const Tensor& matrix, bool transpose, int dimension, std::int64_
 
 }  // namespace
 
-Matmul::Matmul(int threads) : threads_(threads) {
-  dnnl::set_primitive_cache_capacity(kMostPrimitives);
-}
+Matmul::Matmul(int threads) : threads_(threads) {}
 
 void Matmul::run(const Gemm& args) {
   if (args.c.numel() == 0) {
@@ -134,9 +132,6 @@ Matmul::Plan& Matmul::plan(const Gemm& args) {
   if (wanted.bias) {
     made.bias = dnnl::memory(*wanted.bias, engine_, DNNL_MEMORY_NONE);
     made.arguments.emplace(DNNL_ARG_BIAS, made.bias);
-  }
-  if (plans_.size() == kMostPrimitives) {
-    plans_.clear();
   }
   return plans_.emplace(key, std::move(made)).first->second;
 }

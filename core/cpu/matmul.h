@@ -5,7 +5,6 @@
 
 #include <array>
 #include <compare>
-#include <cstddef>
 #include <map>
 #include <unordered_map>
 
@@ -14,10 +13,6 @@
 #include "core/host_memory.h"
 
 namespace tandem::cpu {
-
-/// A Matmul keeps so many primitives, and oneDNN itself once more: padded documents bring ever new
-/// numbers of rows, and a primitive takes up to 281 KiB.
-inline constexpr std::size_t kMostPrimitives = 512;
 
 class Matmul {
  public:

@@ -1,6 +1,4 @@
 // Matrix products, on every device and in each of its precisions.
-#include <malloc.h>
-
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -209,38 +207,6 @@ TEST_P(GemmTest, LargerThanOneBlockOfTheConvertedProduct) {
   });
   expect_close(c, 10.0, {60.0});
   expect_close(sum, 10.0, {60.0});
-}
-
-/// Bytes that the process has from the heap, as glibc counts them.
-std::size_t heap() {
-  const auto info = mallinfo2();
-  return info.uordblks + info.hblkhd;
-}
-
-TEST(CpuMatmul, KeepsABoundedNumberOfPrimitives) {
-  const auto device = make_cpu_device(1);
-  const auto stream = device->make_stream("compute");
-  std::vector<float> memory(3 * 4096 * 2, 1.0f);
-  float* a = memory.data();
-  const auto multiply = [&](std::int64_t rows) {
-    const Tensor c(a + 8192 + 4, DType::kF32, {rows, 2});
-    const Tensor b(a + 8192, DType::kF32, {2, 2});
-    device->gemm(*stream, {.a = Tensor(a, DType::kF32, {rows, 2}), .b = b, .c = c});
-    ASSERT_EQ(c.as<float>()[2 * rows - 1], 2.0f);
-  };
-  std::int64_t rows = 1;
-  const auto run_to = [&](std::int64_t last) {
-    const std::size_t before = heap();
-    for (; rows <= last; ++rows) {
-      multiply(rows);
-    }
-    return heap() > before ? heap() - before : 0;
-  };
-  const std::size_t first = run_to(1200);
-  const std::size_t later = run_to(3600);
-  if (first > 0) {  // an allocator that glibc counts
-    EXPECT_LT(later, first / 2) << "twice as many new shapes";
-  }
 }
 
 class FusedGemmTest : public GemmTest {
