@@ -97,7 +97,11 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hardware", help="a file to hold against the runs, instead of calibrating")
     parser.add_argument("--json", help="where to write the rows")
-    return parser.parse_args()
+    args = parser.parse_args()
+    unknown = [model for model in args.model if model not in MODELS]
+    if unknown:
+        parser.error(f"no model is called {unknown[0]}")
+    return args
 
 
 def main():
@@ -114,7 +118,7 @@ def main():
             if not hardware:
                 hardware = f"{folder}/hardware{again}.yaml"
                 subprocess.run([build + "/bench", "hardware", "-o", hardware], check=True,
-                               capture_output=True)
+                               stdout=subprocess.DEVNULL)
             for i, case in enumerate(cases):
                 model, precision, layout = case
                 name = f"r{i}_{again}"

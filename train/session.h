@@ -1,7 +1,7 @@
 // One rank of a running program: its device and groups, and all else that a job borrows.
 //
-// This is the only place that names a concrete device or communicator; train/roof.cpp and bench
-// hardware alone make CPU devices of their own, to measure.
+// This is the only place that names a concrete device; train/roof.cpp and bench hardware alone make
+// CPU devices of their own, to measure.
 #pragma once
 
 #include <memory>

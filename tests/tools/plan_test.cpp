@@ -199,13 +199,13 @@ TEST(PlanTimeline, CollectivesOfAGroupFollowOneAnother) {
   EXPECT_EQ(other, 1.0);
 }
 
-TEST(PlanTime, OfEveryMicroBatchInTheMiddleIsTheSame) {
-  const Hardware hardware = round_machine(true);
+/// The steps of tp x dp ranks are as much longer with each micro-batch more.
+void expect_equal_micro_batches(const Hardware& hardware, int tp, int dp) {
   const auto seconds = [&](std::int64_t accumulation) {
-    Config config = of(small_config(), 2, 2);
+    Config config = of(small_config(), tp, dp);
     config.data.documents = Documents::kPacked;
     config.train.micro_batch = 2;
-    config.train.global_batch = 4 * accumulation;
+    config.train.global_batch = 2 * dp * accumulation;
     return predict(config, hardware, SampledRows(config).counts(config)).time;
   };
   const double each = seconds(4).total() - seconds(3).total();
@@ -217,6 +217,15 @@ TEST(PlanTime, OfEveryMicroBatchInTheMiddleIsTheSame) {
     phases += phase.seconds;
   }
   EXPECT_NEAR(phases, seconds(10).total(), 1e-9);
+}
+
+TEST(PlanTime, OfEveryMicroBatchInTheMiddleIsTheSame) {
+  expect_equal_micro_batches(round_machine(true), 2, 2);
+  Hardware host = round_machine(false);
+  host.costs.front().waits = 0.1;
+  expect_equal_micro_batches(host, 2, 2);
+  expect_equal_micro_batches(host, 1,
+                             4);  // none waits before the last micro-batch, for all of them
 }
 
 TEST(PlanTime, CollectivesCostLatencyAndBytes) {

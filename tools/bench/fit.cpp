@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstddef>
 
+#include "core/error.h"
+
 namespace tandem {
 
 namespace {
@@ -57,6 +59,7 @@ double level_of(const std::vector<FitSample>& samples, const std::vector<double>
 }  // namespace
 
 std::vector<double> fit_costs(const std::vector<FitSample>& samples) {
+  ensure(!samples.empty(), "a fit has samples");
   const std::size_t terms = samples.front().terms.size();
   // Relative to the sample's time and to the term's largest share of one, so that all are near 1.
   Row scale(terms, 0.0);
@@ -120,13 +123,16 @@ std::map<std::string, RangeCost> fit_ranges(const std::vector<RangeSample>& samp
     }
   }
   const std::vector<double> found = fit_costs(products);
+  std::array<double, kMatmulKinds> levels{};
+  for (std::size_t kind = 0; kind < kMatmulKinds; ++kind) {
+    levels[kind] = level_of(of_kind[kind], found);
+  }
   for (const auto& [work, seconds] : samples) {
     if (work.matmul) {
       const auto kind = static_cast<std::size_t>(work.matmul->kind);
-      const double level = level_of(of_kind[kind], found);
       const std::string range(work.range);
-      costs[range] = {.per_byte = level * found[matmul_ranges.at(range)],
-                      .matmul = level * found[kind]};
+      costs[range] = {.per_byte = levels[kind] * found[matmul_ranges.at(range)],
+                      .matmul = levels[kind] * found[kind]};
     }
   }
   return costs;

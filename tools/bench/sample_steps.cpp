@@ -15,17 +15,14 @@ namespace tandem {
 
 namespace {
 
-double seconds_of(const TraceRecorder::Event& event) {
-  return std::chrono::duration<double>(event.end - event.start).count();
+double seconds_between(TraceRecorder::Clock::time_point start,
+                       TraceRecorder::Clock::time_point end) {
+  return std::chrono::duration<double>(end - start).count();
 }
 
-/// Without the shortest and longest tenth. A step is the sum of many ranges, so of each its mean
-/// counts; a median would leave out what now and then takes longer.
-double middle_mean(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const auto cut = static_cast<std::ptrdiff_t>(values.size() / 10);
-  return std::accumulate(values.begin() + cut, values.end() - cut, 0.0) /
-         static_cast<double>(std::ssize(values) - 2 * cut);
+/// A step is the sum of many ranges: of each its mean counts, with what now and then takes longer.
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 /// The ranges that a rank computes in, by name.
@@ -92,13 +89,15 @@ StepSamples sample_steps(RankContext& rank, const Config& config) {
   std::map<std::pair<Collective, std::int64_t>, Calls> collectives;
   std::map<std::string, double*, std::less<>> waited_for;  // the last call of each label
   std::vector<double> rests;
-  double parts = 0.0, since = 0.0;
+  double parts = 0.0;
+  auto last_collective =
+      trace.events().empty() ? TraceRecorder::Clock::time_point() : trace.events().front().start;
   for (const TraceRecorder::Event& event : trace.events()) {
     if (event.track != 0) {
       continue;
     }
     const std::string_view text(event.text.data());
-    const double seconds = seconds_of(event);
+    const double seconds = seconds_between(event.start, event.end);
     if (text == "step") {
       rests.push_back(std::max(0.0, seconds - parts));
       parts = 0.0;
@@ -107,12 +106,12 @@ StepSamples sample_steps(RankContext& rank, const Config& config) {
     if (works.contains(text)) {
       ranges[std::string(text)].push_back(seconds);
       parts += seconds;
-      since += seconds;
     } else if (const auto op = collective_of(text)) {
       Calls& calls = collectives[{*op, event.payload}];
       calls.seconds.reserve(TraceRecorder::kMostEvents / 8);  // addresses stay
       calls.seconds.push_back(seconds);
-      calls.since.push_back(std::exchange(since, 0.0));
+      calls.since.push_back(seconds_between(last_collective, event.start));
+      last_collective = event.end;
       waited_for[std::string(text.substr(0, text.rfind(' ')))] = &calls.seconds.back();
       parts += seconds;
     } else if (text.ends_with(" wait")) {
@@ -120,6 +119,7 @@ StepSamples sample_steps(RankContext& rank, const Config& config) {
           call != waited_for.end()) {
         *call->second += seconds;
         parts += seconds;
+        last_collective = event.end;
       }
     }
   }
@@ -131,16 +131,16 @@ StepSamples sample_steps(RankContext& rank, const Config& config) {
           "no step has the range \"" + name +
           "\" that the planner knows: train/plan/work.cpp has to follow the layers");
     }
-    samples.ranges.push_back({work, middle_mean(found->second)});
+    samples.ranges.push_back({work, mean(found->second)});
   }
   const int ranks = std::max(rank.tensor_parallel->size(), rank.data_parallel->size());
   for (auto& [key, calls] : collectives) {
     const auto& [op, payload] = key;  // of a gather or scatter, the rank's own part
     samples.collectives.push_back(
         {op, ranks, static_cast<double>(payload) * (op == Collective::kAllReduce ? 1 : ranks),
-         std::ssize(calls.seconds), middle_mean(calls.seconds), middle_mean(calls.since)});
+         std::ssize(calls.seconds), mean(calls.seconds), mean(calls.since)});
   }
-  samples.rest = rests.empty() ? 0.0 : middle_mean(rests);
+  samples.rest = rests.empty() ? 0.0 : mean(rests);
   return samples;
 }
 

@@ -14,7 +14,7 @@ namespace tandem {
 /// A range of a step, and how long one call of it takes.
 struct RangeSample {
   RangeWork work;
-  double seconds = 0.0;  ///< mean without the longest and shortest tenth, here and below
+  double seconds = 0.0;  ///< mean, here and below
 };
 
 /// A collective that is called and waited for.

@@ -167,7 +167,12 @@ Costs read_costs(Section& file, Section section, DType storage) {
   for (const std::string& type : types.keys()) {
     types.leave(type);
   }
-  Section type = types.section(std::string(name_of(storage)));
+  const std::string name(name_of(storage));
+  if (!types.has(name)) {
+    throw ConfigError(file.name() + ": " + name +
+                      " was not measured: build/bench hardware --set precision=" + name);
+  }
+  Section type = types.section(name);
   costs.step_fixed = type.number("step_us") * 1e-6;
   costs.matmuls = read_matmuls(file, type.section("gflops"));
   Section ranges = type.section("ranges");

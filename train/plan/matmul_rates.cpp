@@ -12,12 +12,11 @@ namespace tandem {
 
 namespace {
 
-/// The point of half the size, which is a power of two where the size is.
+/// The point of half the size, which is a power of two where the size is; of the next above it,
+/// where the half is no point. `point` is not the first.
 std::size_t half_of(const std::vector<double>& lattice, std::size_t point) {
   const auto half = std::lower_bound(lattice.begin(), lattice.end(), lattice[point] / 2.0);
-  ensure(half < lattice.begin() + static_cast<std::ptrdiff_t>(point),
-         "smaller matmuls of a lattice were measured");
-  return static_cast<std::size_t>(half - lattice.begin());
+  return std::min(point - 1, static_cast<std::size_t>(half - lattice.begin()));
 }
 
 }  // namespace
@@ -44,7 +43,8 @@ MatmulRates::MatmulRates(std::vector<double> rows, std::vector<double> widths,
         for (std::size_t i = 0; i < widths_.size(); ++i) {
           double& rate = rates[at(r, o, i)];
           if (rate == 0.0) {  // smaller ones are there by now
-            const std::array sides = {rows_[r], widths_[o], widths_[i]};
+            const std::array sides = {r == 0 ? 0.0 : rows_[r], o == 0 ? 0.0 : widths_[o],
+                                      i == 0 ? 0.0 : widths_[i]};
             const auto longest = std::max_element(sides.begin(), sides.end()) - sides.begin();
             rate = rates[at(longest == 0 ? half_of(rows_, r) : r,
                             longest == 1 ? half_of(widths_, o) : o,

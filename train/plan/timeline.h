@@ -55,6 +55,7 @@ class Timeline {
   /// What has passed since `before` passes `times` times more.
   void repeat(const Timeline& before, double times) {
     now_ += times * (now_ - before.now_);
+    since_ += times * (since_ - before.since_);
     compute_ += times * (compute_ - before.compute_);
     for (std::size_t i = 0; i < exposed_.size(); ++i) {
       exposed_[i] += times * (exposed_[i] - before.exposed_[i]);
