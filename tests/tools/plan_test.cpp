@@ -199,6 +199,23 @@ TEST(PlanTimeline, CollectivesOfAGroupFollowOneAnother) {
   EXPECT_EQ(other, 1.0);
 }
 
+TEST(PlanTime, HasEveryRangeOfAStep) {
+  const auto ranges = [](ModelKind kind, bool gpu) {
+    Hardware hardware = round_machine(gpu);
+    hardware.costs = {{.any = {.fixed = 1.0}}};
+    Config config = of(small_config(), 1, 1);
+    config.model.kind = kind;
+    config.data.documents = Documents::kPacked;
+    return predict(config, hardware, SampledRows(config).counts(config)).time.compute;
+  };
+  // Two micro-batches of two blocks of 11 ranges, without dropout, between an upload and a loss;
+  // the share of each in the fetch, the gradients' end and the update.
+  EXPECT_DOUBLE_EQ(ranges(ModelKind::kFfn, false), 2 * (2 + 2 * 11) + 2 + 2);
+  EXPECT_DOUBLE_EQ(ranges(ModelKind::kFfn, true), 2 * (2 + 2 * 9) + 2 + 2) << "gelu is in matmuls";
+  // A language model has embedding, norm and head twice, the head's two gradients, and its loss.
+  EXPECT_DOUBLE_EQ(ranges(ModelKind::kMlpLm, false), 2 * (9 + 2 * 11) + 2 + 2);
+}
+
 /// The steps of tp x dp ranks are as much longer with each micro-batch more.
 void expect_equal_micro_batches(const Hardware& hardware, int tp, int dp) {
   const auto seconds = [&](std::int64_t accumulation) {
