@@ -54,6 +54,7 @@ std::string_view key_of(DType storage) {
   return storage == DType::kF32 ? "fp32" : storage == DType::kBF16 ? "bf16" : "fp16";
 }
 
+/// Of its three steps two are measured: the first builds primitives.
 Config sample_config(DType storage, int ranks, const std::vector<Settings>& settings) {
   constexpr const char* kBase = R"(model: {layers: 2}
 data: {format: synthetic}

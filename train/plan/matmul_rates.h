@@ -36,8 +36,8 @@ class MatmulRates {
   bool empty() const { return rows_.empty(); }
   /// Between the lattice's points the logarithm of the rate is linear in those of the sizes; beyond
   /// them the rate stays what it is at the edge. Rows of a matrix whose width is a power of two
-  /// fall on the same cache sets, which costs up to a third: other widths lie between those of the
-  /// lattice that are none. A matmul of no rows takes no time.
+  /// fall on the same cache sets, which can cost half the rate: other widths lie between those of
+  /// the lattice that are none. A matmul of no rows takes no time.
   double seconds(const MatmulSize& size) const;
   /// FLOP/s of the fastest.
   double best() const;
