@@ -2,14 +2,18 @@
 """Predicted beside measured step times on this machine.
 
 Each round calibrates with `bench hardware` and then trains layouts, sizes and precisions that it does
-not calibrate with, and asks `plan --against` about each run. A layout's error is the median of its
-rounds' errors. Noise is how far a round's measured time lies from the median of the layout's, and
-drift the same of what is predicted, which differs by the calibration alone. A round takes a minute and
-another for each model; run it on an idle machine.
+not calibrate with, in another order every time, and asks `plan --against` about each run. A layout's
+measured time is the median of its steps of all rounds, and its predicted time that of the rounds'
+calibrations; "one calibration" is the error of each of these by itself. Noise is how far a round's
+measured time lies from the median of the layout's rounds, on average, and drift the same of what is
+predicted, which differs by the calibration alone. A round takes a minute and another for each model;
+run it on an idle machine.
 """
 import argparse
 import json
+import math
 import os
+import random
 import statistics
 import subprocess
 import tempfile
@@ -48,21 +52,28 @@ optim: {lr: 1.0e-4, schedule: {kind: constant, warmup_steps: 0, decay_steps: 0}}
 PRECISIONS = ["fp32", "bf16"]
 
 
-def trained(build, folder, name, settings):
-    command = [build + "/train", "--config", folder + "/base.yaml"]
+def ranks_of(layout):
+    return 1 if layout == "1" else 4 if layout == "tp2 dp2" else 2
+
+
+def trained(command, folder, name, settings):
+    command = command + ["--config", folder + "/base.yaml"]
     for setting in settings + ["name=" + name, "log.dir=" + folder, "checkpoint.resume=never"]:
         command += ["--set", setting]
     subprocess.run(command, check=True, capture_output=True)
 
 
 def compared(build, hardware, folder, name):
+    """The predicted time, the measured times of all steps but the first, and differing traffic."""
     out = folder + "/" + name + ".json"
     subprocess.run([build + "/plan", "--against", folder + "/" + name, "--hardware", hardware,
                     "--json", out], check=True, capture_output=True)
     with open(out, encoding="utf-8") as file:
         comparison = json.load(file)
     step = next(time for time in comparison["times"] if time["what"] == "step")
-    return step["predicted_ms"], step["measured_ms"], comparison["traffic_differences"]
+    with open(folder + "/" + name + "/metrics.jsonl", encoding="utf-8") as file:
+        times = [json.loads(line)["step_ms"] for line in file]
+    return step["predicted_ms"], times[1:], comparison["traffic_differences"]
 
 
 def distances(values):
@@ -70,22 +81,28 @@ def distances(values):
     return statistics.mean(abs(value / middle - 1) for value in values)
 
 
+def of_errors(errors):
+    sizes = sorted(map(abs, errors))
+    return (f"{statistics.mean(sizes):.1%} on average ({statistics.mean(errors):+.1%} signed), "
+            f"{sizes[int(0.9 * (len(sizes) - 1) + 0.5)]:.1%} at the 90th percentile")
+
+
 def summary(title, rows):
-    errors = sorted(abs(row["error"]) for row in rows)
-    print(f"{title}: {len(rows)} runs, error {statistics.mean(errors):.1%} on average, "
-          f"{errors[int(0.9 * (len(errors) - 1) + 0.5)]:.1%} at the 90th percentile; "
+    print(f"{title}: {len(rows)} layouts, error {of_errors([row['error'] for row in rows])}; "
           f"noise {statistics.mean(row['noise'] for row in rows):.1%}, "
           f"drift {statistics.mean(row['drift'] for row in rows):.1%}")
+    single = [p / row["measured"] - 1 for row in rows for p, _, _ in row["rounds"]]
+    print("  one calibration: " + of_errors(single))
     right = pairs = 0
     for i, a in enumerate(rows):
         for b in rows[:i]:
             if a["model"] == b["model"] and a["precision"] == b["precision"]:
                 apart = abs(a["measured"] / b["measured"] - 1)
-                if apart > 2 * max(a["noise"], b["noise"]):
+                if apart > 2 * math.hypot(a["uncertainty"], b["uncertainty"]):
                     pairs += 1
                     right += (a["measured"] > b["measured"]) == (a["predicted"] > b["predicted"])
     if pairs:
-        print(f"  of {pairs} pairs of layouts that differ by more than the noise, "
+        print(f"  of {pairs} pairs of layouts that differ by more than two standard errors, "
               f"{right} are ranked right")
 
 
@@ -96,6 +113,8 @@ def arguments():
     parser.add_argument("model", nargs="*", help="of: " + "; ".join(MODELS) + " (default: all)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hardware", help="a file to hold against the runs, instead of calibrating")
+    parser.add_argument("--processes", action="store_true",
+                        help="start ranks with mpirun, as many as there are CPUs")
     parser.add_argument("--json", help="where to write the rows")
     args = parser.parse_args()
     unknown = [model for model in args.model if model not in MODELS]
@@ -108,7 +127,10 @@ def main():
     args = arguments()
     build = os.path.abspath(args.build)
     cpus = len(os.sched_getaffinity(0))
-    cases = [(m, p, l) for m in args.model or MODELS for p in PRECISIONS for l in LAYOUTS]
+    launcher = [os.path.dirname(os.path.abspath(__file__)) + "/../scripts/mpirun.sh", str(cpus)]
+    launcher = launcher if args.processes else []
+    layouts = [l for l in LAYOUTS if not args.processes or ranks_of(l) == cpus]
+    cases = [(m, p, l) for m in args.model or MODELS for p in PRECISIONS for l in layouts]
     found = {case: [] for case in cases}
     with tempfile.TemporaryDirectory() as folder:
         with open(folder + "/base.yaml", "w", encoding="utf-8") as file:
@@ -117,23 +139,31 @@ def main():
             hardware = args.hardware
             if not hardware:
                 hardware = f"{folder}/hardware{again}.yaml"
-                subprocess.run([build + "/bench", "hardware", "-o", hardware], check=True,
-                               stdout=subprocess.DEVNULL)
-            for i, case in enumerate(cases):
+                subprocess.run(launcher + [build + "/bench", "hardware", "-o", hardware],
+                               check=True, stdout=subprocess.DEVNULL)
+            order = list(enumerate(cases))
+            random.Random(again).shuffle(order)
+            for i, case in order:
                 model, precision, layout = case
                 name = f"r{i}_{again}"
-                trained(build, folder, name,
+                trained(launcher + [build + "/train"], folder, name,
                         MODELS[model] + LAYOUTS[layout] + ["precision=" + precision])
                 found[case].append(compared(build, hardware, folder, name))
     rows = []
     for (model, precision, layout), rounds in found.items():
-        predicted, measured, traffic_differences = zip(*rounds)
+        predicted, steps, traffic_differences = zip(*rounds)
+        middles = [statistics.median(times) for times in steps]
+        measured = statistics.median(time for times in steps for time in times)
+        noise = distances(middles)
         rows.append({"model": model, "precision": precision, "layout": layout,
-                     "ranks": 1 if layout == "1" else 4 if layout == "tp2 dp2" else 2,
+                     "ranks": ranks_of(layout),
                      "predicted": statistics.median(predicted),
-                     "measured": statistics.median(measured),
-                     "error": statistics.median(p / m for p, m in zip(predicted, measured)) - 1,
-                     "noise": distances(measured), "drift": distances(predicted),
+                     "measured": measured,
+                     "error": statistics.median(predicted) / measured - 1,
+                     "noise": noise, "drift": distances(predicted),
+                     # Standard error of the median of so many normally distributed times: 1.25
+                     # standard deviations by the root of their number, of 1.25 mean distances each.
+                     "uncertainty": 1.25 * 1.25 * noise / len(rounds) ** 0.5,
                      "rounds": rounds, "traffic_differs": any(traffic_differences)})
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "tests/train/process.h"
 #include "tools/bench/fit.h"
 #include "tools/bench/hardware.h"
+#include "tools/bench/idle.h"
 #include "tools/bench/sample_steps.h"
 #include "train/plan/hardware.h"
 #include "train/session.h"
@@ -69,6 +71,13 @@ TEST(PlanHardware, IsReadBackAsBenchWroteIt) {
     EXPECT_NE(std::string(error.what()).find("fp16 was not measured"), std::string::npos)
         << error.what();
   }
+}
+
+TEST(BusySeconds, AreAllButIdleAndWaiting) {
+  std::istringstream stat("cpu  1000 200 300 90000 7000 40 60 5 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n");
+  EXPECT_DOUBLE_EQ(busy_seconds(stat, 100.0), 16.0);
+  std::istringstream other("intr 1 2 3 4 5 6 7 8");
+  EXPECT_EQ(busy_seconds(other, 100.0), 0.0);
 }
 
 TEST(PlanMatmuls, AreInterpolatedAndStayAtTheEdge) {
@@ -221,7 +230,7 @@ train: {steps: 4, micro_batch: 1, global_batch: 2, eval_every: 0}
     const auto control = world.make_group("control", everyone(world), host, &ledger, nullptr);
     Session session(world, config, *control, ledger, Logger(0), one_thread_cpu());
     session.rank().precision = precision_of(config);
-    samples = sample_steps(session.rank(), config);
+    samples = StepSampler(session.rank(), config).step();
   });
   return samples;
 }
@@ -230,7 +239,8 @@ TEST(SampleSteps, TakeEveryRangeThatThePlannerKnows) {
   std::set<std::string_view> seen;
   for (const std::vector<std::string>& settings : {std::vector<std::string>{"model.kind=ffn"},
                                                    {"model.dropout=0.1"},
-                                                   {"model.activation=swiglu", "precision=bf16"}}) {
+                                                   {"model.activation=swiglu", "precision=bf16"},
+                                                   {"model.kind=ffn", "precision=fp16"}}) {
     const StepSamples samples = sampled(settings);  // throws where one is missing
     for (const RangeSample& sample : samples.ranges) {
       EXPECT_GT(sample.seconds, 0.0) << sample.work.range;

@@ -1,7 +1,6 @@
 #include "tools/bench/fit.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 
@@ -44,16 +43,6 @@ void least_squares(const std::vector<Row>& rows, const Row& weights, Row& found)
       }
     }
   }
-}
-
-/// Measured over predicted, of all samples together.
-double level_of(const std::vector<FitSample>& samples, const std::vector<double>& costs) {
-  double measured = 0.0, predicted = 0.0;
-  for (const FitSample& sample : samples) {
-    measured += sample.seconds;
-    predicted += dot(sample.terms, costs);
-  }
-  return predicted > 0.0 ? measured / predicted : 1.0;
 }
 
 }  // namespace
@@ -107,32 +96,23 @@ std::map<std::string, RangeCost> fit_ranges(const std::vector<RangeSample>& samp
   std::map<std::string, RangeCost> costs;
   for (const auto& [range, of_range] : others) {
     const std::vector<double> found = fit_costs(of_range);
-    const double level = level_of(of_range, found);
-    costs[range] = {.fixed = level * found[0], .per_byte = level * found[1]};
+    costs[range] = {.fixed = found[0], .per_byte = found[1]};
   }
   std::vector<FitSample> products;
-  std::array<std::vector<FitSample>, kMatmulKinds> of_kind;
   for (const auto& [work, seconds] : samples) {
     if (work.matmul) {
-      const auto kind = static_cast<std::size_t>(work.matmul->kind);
       FitSample sample = {std::vector<double>(kMatmulKinds + matmul_ranges.size(), 0.0), seconds};
-      sample.terms[kind] = matmuls.seconds(*work.matmul);
+      sample.terms[static_cast<std::size_t>(work.matmul->kind)] = matmuls.seconds(*work.matmul);
       sample.terms[matmul_ranges.at(std::string(work.range))] = work.beside_bytes;
-      of_kind[kind].push_back(sample);
       products.push_back(std::move(sample));
     }
   }
   const std::vector<double> found = fit_costs(products);
-  std::array<double, kMatmulKinds> levels{};
-  for (std::size_t kind = 0; kind < kMatmulKinds; ++kind) {
-    levels[kind] = level_of(of_kind[kind], found);
-  }
   for (const auto& [work, seconds] : samples) {
     if (work.matmul) {
-      const auto kind = static_cast<std::size_t>(work.matmul->kind);
       const std::string range(work.range);
-      costs[range] = {.per_byte = levels[kind] * found[matmul_ranges.at(range)],
-                      .matmul = levels[kind] * found[kind]};
+      costs[range] = {.per_byte = found[matmul_ranges.at(range)],
+                      .matmul = found[static_cast<std::size_t>(work.matmul->kind)]};
     }
   }
   return costs;

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <iterator>
+#include <memory>
 #include <utility>
 
 #include "tools/bench/fit.h"
+#include "tools/bench/idle.h"
 #include "tools/bench/sample_steps.h"
 #include "train/agree.h"
 #include "train/state.h"
@@ -32,11 +35,11 @@ const std::vector<Settings>& models() {
       {"model.kind=ffn", "model.hidden=768", "model.ffn=1536", "data.seq_len=64"},
       {"model.vocab_size=256", "model.context=16", "model.hidden=256", "model.ffn=1024",
        "data.seq_len=256", "data.documents=packed"},
-      {"model.vocab_size=1024", "model.context=8", "model.hidden=512", "model.ffn=1024",
+      {"model.vocab_size=512", "model.context=8", "model.hidden=512", "model.ffn=1024",
        "data.seq_len=128", "data.documents=packed", "model.dropout=0.1"},
       {"model.vocab_size=256", "model.context=4", "model.hidden=128", "model.ffn=512",
        "data.seq_len=512", "data.documents=packed"},
-      {"model.vocab_size=2048", "model.context=4", "model.hidden=384", "model.ffn=768",
+      {"model.vocab_size=2048", "model.context=2", "model.hidden=384", "model.ffn=768",
        "data.seq_len=256", "data.documents=packed"}};
   return all;
 }
@@ -54,11 +57,10 @@ std::string_view key_of(DType storage) {
   return storage == DType::kF32 ? "fp32" : storage == DType::kBF16 ? "bf16" : "fp16";
 }
 
-/// Of its three steps two are measured: the first builds primitives.
 Config sample_config(DType storage, int ranks, const std::vector<Settings>& settings) {
   constexpr const char* kBase = R"(model: {layers: 2}
 data: {format: synthetic}
-train: {steps: 3, micro_batch: 1, eval_every: 0}
+train: {micro_batch: 1, eval_every: 0}
 optim: {lr: 1.0e-4, schedule: {kind: constant, warmup_steps: 0, decay_steps: 0}}
 )";
   Settings overrides = {fmt::format("precision={}", key_of(storage)),
@@ -69,14 +71,17 @@ optim: {lr: 1.0e-4, schedule: {kind: constant, warmup_steps: 0, decay_steps: 0}}
   return parse_config(kBase, {.file = "bench hardware", .overrides = overrides});
 }
 
-/// Everything is measured twice and apart: a machine that others use too is slow for seconds.
-constexpr int kPasses = 2;
+/// Everything is measured so often, and apart: a machine that others use too is slow for seconds.
+constexpr int kPasses = 4;
+/// Large matmuls only in every second pass: they take half of one.
+constexpr int kPassesOfLarge = 2;
 
 /// Ranks [0, `ranks`) of the session, on a device of `threads` threads, with groups of their own;
 /// the other ranks make groups too, since that is collective, and wait.
 class Crowd {
  public:
-  Crowd(Session& session, Communicator& everyone, int ranks, int threads)
+  Crowd(Session& session, Communicator& everyone, int ranks, int threads,
+        const std::vector<DType>& types)
       : session_(session),
         everyone_(everyone),
         ranks_(ranks),
@@ -90,23 +95,55 @@ class Crowd {
     context_.profiler = &profiler_;
     alone_ = group("alone", {session.world().rank()});
     together_ = group("together", first_ranks());
+    if (is_member()) {
+      make_samplers(types);
+    }
   }
 
-  MeasuredRanks measure(const std::vector<DType>& types) {
-    MeasuredRanks result{.ranks = ranks_, .threads = context_.threads};
+  void pass(bool with_large_matmuls) {
     if (is_member()) {
-      for (const DType storage : types) {
-        result.types.push_back(measure(storage));
+      for (const auto& type : types_) {
+        line_up();
+        type->lattice.round(with_large_matmuls);
+        sample(type->models, [&](const StepSamples& steps) {
+          type->ranges.insert(type->ranges.end(), steps.ranges.begin(), steps.ranges.end());
+          type->rests.push_back(steps.rest);
+        });
       }
-      if (ranks_ > 1) {
-        result.collectives = measure_collectives();
-      }
+      sample(splits_, [&](const StepSamples& steps) {
+        collectives_.insert(collectives_.end(), steps.collectives.begin(), steps.collectives.end());
+      });
     }
     everyone_.barrier({.label = "bench hardware"}).wait_host();
+  }
+
+  /// What the passes have found.
+  MeasuredRanks result() {
+    MeasuredRanks result{.ranks = ranks_, .threads = context_.threads};
+    if (is_member()) {
+      for (const auto& type : types_) {
+        result.types.push_back(fit(*type));
+      }
+      if (ranks_ > 1) {
+        result.collectives = fit_collectives(collectives_);
+      }
+    }
     return result;
   }
 
  private:
+  using Samplers = std::vector<std::unique_ptr<StepSampler>>;
+  struct Type {
+    Type(Device& device, const Precision& its_precision)
+        : precision(its_precision), lattice(device, its_precision) {}
+
+    Precision precision;
+    Lattice lattice;
+    Samplers models;
+    std::vector<RangeSample> ranges;
+    std::vector<double> rests;
+  };
+
   bool is_member() const { return session_.world().rank() < ranks_; }
   /// Who is no member is alone in a group of the same name.
   std::vector<int> first_ranks() const {
@@ -121,59 +158,86 @@ class Crowd {
   }
   void line_up() { together_->barrier({.label = "bench hardware"}).wait_host(); }
 
-  /// Steps of each config in turn, under its own layout: of one rank, each for itself.
-  std::vector<StepSamples> sample(const std::vector<Config>& configs) {
-    std::vector<StepSamples> steps;
-    for (int pass = 0; pass < kPasses; ++pass) {
-      for (const Config& config : configs) {
-        const auto& parallel = config.parallel;
-        const bool alone = config.world() == 1;
-        context_.layout = {parallel.tp, parallel.dp, alone ? 0 : session_.world().rank()};
-        context_.tensor_parallel = parallel.tp > 1 ? together_.get() : alone_.get();
-        context_.data_parallel = parallel.dp > 1 ? together_.get() : alone_.get();
-        context_.control = alone ? alone_.get() : together_.get();
-        line_up();
-        steps.push_back(sample_steps(context_, config));
+  /// Of the config's own layout: of one rank, each for itself.
+  std::unique_ptr<StepSampler> sampler(const Precision& precision, const Config& config) {
+    const auto& parallel = config.parallel;
+    const bool alone = config.world() == 1;
+    RankContext rank = context_;
+    rank.precision = precision;
+    rank.layout = {parallel.tp, parallel.dp, alone ? 0 : session_.world().rank()};
+    rank.tensor_parallel = parallel.tp > 1 ? together_.get() : alone_.get();
+    rank.data_parallel = parallel.dp > 1 ? together_.get() : alone_.get();
+    rank.control = alone ? alone_.get() : together_.get();
+    return std::make_unique<StepSampler>(rank, config);
+  }
+  void make_samplers(const std::vector<DType>& types) {
+    for (const DType storage : types) {
+      const Precision precision = {storage, DType::kF32, DType::kF32};
+      Type& type = *types_.emplace_back(std::make_unique<Type>(*device_, precision));
+      for (const Settings& model : models()) {
+        type.models.push_back(
+            sampler(precision, sample_config(storage, 1, {model, {"parallel.dp=1"}})));
       }
     }
-    return steps;
+    if (ranks_ > 1) {
+      for (const Settings& model : {models()[0], models()[5]}) {
+        for (const Settings& split : splits(ranks_)) {
+          splits_.push_back(sampler({DType::kF32, DType::kF32, DType::kF32},
+                                    sample_config(DType::kF32, ranks_, {model, split})));
+        }
+      }
+    }
   }
 
-  MeasuredType measure(DType storage) {
-    MeasuredType result{.storage = storage};
-    context_.precision = {storage, DType::kF32, DType::kF32};
-    result.gflops = measure_lattice(*device_, context_.precision, [this] { line_up(); });
+  /// A step of each, side by side.
+  template <typename Use>
+  void sample(const Samplers& samplers, const Use& use) {
+    for (const auto& sampler : samplers) {
+      line_up();
+      StepSamples steps = sampler->step();
+      average(steps);
+      use(steps);
+    }
+  }
+
+  /// All ranks have measured the same work: of each time the mean over them, since cores are not
+  /// equally fast.
+  void average(StepSamples& steps) {
+    std::vector<double*> times = {&steps.rest};
+    for (RangeSample& range : steps.ranges) {
+      times.push_back(&range.seconds);
+    }
+    for (CollectiveSample& collective : steps.collectives) {
+      times.insert(times.end(), {&collective.seconds, &collective.since});
+    }
+    std::vector<double> means;
+    std::transform(times.begin(), times.end(), std::back_inserter(means),
+                   [](const double* time) { return *time; });
+    average(means);
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      *times[i] = means[i];
+    }
+  }
+  void average(std::vector<double>& values) {
+    together_
+        ->all_reduce(Tensor::of<double>(values, {std::ssize(values)}), {.label = "bench hardware"})
+        .wait_host();
+    for (double& value : values) {
+      value /= ranks_;
+    }
+  }
+
+  MeasuredType fit(Type& type) {
+    MeasuredType result{.storage = type.precision.storage, .gflops = type.lattice.rates()};
+    for (std::vector<double>& rates : result.gflops) {
+      average(rates);
+    }
     const MatmulRates matmuls({kLatticeRows.begin(), kLatticeRows.end()},
                               {kLatticeWidths.begin(), kLatticeWidths.end()}, result.gflops);
-    std::vector<Config> configs;
-    for (const Settings& model : models()) {
-      configs.push_back(sample_config(storage, 1, {model, {"parallel.dp=1"}}));
-    }
-    std::vector<RangeSample> samples;
-    std::vector<double> rests;
-    for (const StepSamples& steps : sample(configs)) {
-      samples.insert(samples.end(), steps.ranges.begin(), steps.ranges.end());
-      rests.push_back(steps.rest);
-    }
-    result.ranges = fit_ranges(samples, matmuls);
-    std::sort(rests.begin(), rests.end());
-    result.step_fixed = rests[rests.size() / 2];
+    result.ranges = fit_ranges(type.ranges, matmuls);
+    std::sort(type.rests.begin(), type.rests.end());
+    result.step_fixed = type.rests[type.rests.size() / 2];
     return result;
-  }
-
-  FittedCollectives measure_collectives() {
-    std::vector<Config> configs;
-    for (const Settings& model : {models()[0], models()[5]}) {
-      for (const Settings& split : splits(ranks_)) {
-        configs.push_back(sample_config(DType::kF32, ranks_, {model, split}));
-      }
-    }
-    context_.precision = {DType::kF32, DType::kF32, DType::kF32};
-    std::vector<CollectiveSample> samples;
-    for (const StepSamples& steps : sample(configs)) {
-      samples.insert(samples.end(), steps.collectives.begin(), steps.collectives.end());
-    }
-    return fit_collectives(samples);
   }
 
   Session& session_;
@@ -184,6 +248,9 @@ class Crowd {
   Profiler profiler_;
   std::unique_ptr<Communicator> alone_, together_;
   RankContext context_;
+  std::vector<std::unique_ptr<Type>> types_;
+  Samplers splits_;
+  std::vector<CollectiveSample> collectives_;
 };
 
 }  // namespace
@@ -202,6 +269,7 @@ MeasuredHardware measure_hardware(Session& session, const Config& config) {
     }
   });
   const auto start = std::chrono::steady_clock::now();
+  const OtherProcesses others;
   session.world().set_timeout(kPatience);
   const std::unique_ptr<Device> host = make_reference_device(1);
   const auto everyone =
@@ -216,18 +284,31 @@ MeasuredHardware measure_hardware(Session& session, const Config& config) {
   const bool threads = session.world().kind() == "local";
   MeasuredHardware result{
       .cpus = cpus, .memory = static_cast<double>(available_memory()), .processes = !threads};
+  std::vector<std::unique_ptr<Crowd>> crowds;
   if (threads && world > 1) {  // processes that wait would not let one have all CPUs
-    result.ranks.push_back(Crowd(session, *everyone, 1, cpus).measure(types));
+    crowds.push_back(std::make_unique<Crowd>(session, *everyone, 1, cpus, types));
   }
-  result.ranks.push_back(Crowd(session, *everyone, world, rank.threads).measure(types));
+  crowds.push_back(std::make_unique<Crowd>(session, *everyone, world, rank.threads, types));
+  for (int pass = 0; pass < kPasses; ++pass) {
+    for (const auto& crowd : crowds) {
+      crowd->pass(pass % (kPasses / kPassesOfLarge) == 0);
+    }
+  }
+  for (const auto& crowd : crowds) {
+    result.ranks.push_back(crowd->result());
+  }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   result.name = fmt::format("{} CPU{}, ranks as {}", cpus, cpus == 1 ? "" : "s",
                             threads ? "threads" : "processes (MPI)");
-  result.sources = {fmt::format("measured on {:%Y-%m-%d} by `bench hardware` in {:.0f} s",
-                                fmt::gmtime(std::time(nullptr)), seconds.count()),
-                    rank.device->describe(),
-                    "matmuls: the fastest of 2 or 3 calls of every shape; ranges and collectives: "
-                    "fitted to steps of small models, each trained twice"};
+  result.other_cpus = others.cpus(*everyone, !threads);
+  result.sources = {
+      fmt::format("measured on {:%Y-%m-%d} by `bench hardware` in {:.0f} s, while other processes "
+                  "kept {:.2f} CPUs busy",
+                  fmt::gmtime(std::time(nullptr)), seconds.count(), result.other_cpus),
+      rank.device->describe(),
+      fmt::format("matmuls: the median of {} calls of every shape, of {} where it is large; ranges "
+                  "and collectives: fitted to {} steps of small models; means over ranks",
+                  kPasses, kPassesOfLarge, kPasses)};
   return result;
 }
 

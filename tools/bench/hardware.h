@@ -35,6 +35,7 @@ struct MeasuredHardware {
   int cpus = 1;
   double memory = 0.0;  ///< bytes
   bool processes = false;
+  double other_cpus = 0.0;  ///< that other processes kept busy meanwhile, on average
   std::vector<MeasuredRanks> ranks;
 };
 

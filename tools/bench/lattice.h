@@ -2,7 +2,7 @@
 #pragma once
 
 #include <array>
-#include <functional>
+#include <memory>
 #include <vector>
 
 #include "core/device.h"
@@ -17,12 +17,27 @@ inline constexpr std::array<double, 11> kLatticeWidths = {64,  128,  192,  256, 
 
 using LatticeRates = std::array<std::vector<double>, kMatmulKinds>;  ///< as MatmulRates takes them
 
-/// GFLOP/s of the kernels that a linear layer calls, in `precision`, on a device with host memory:
-/// the fastest of a few calls that lie apart in time. It repeats where a median does not, on a
-/// machine with anything else to do; how much slower calls are in a step is fitted to steps. 0 for
-/// shapes that would take too long. `together` is called before each round, so that ranks that
-/// measure side by side stay so.
-LatticeRates measure_lattice(Device& device, const Precision& precision,
-                             const std::function<void()>& together);
+/// GFLOP/s of the kernels that a linear layer calls, in `precision`, on a device with host memory.
+/// How much slower calls are in a step is fitted to steps.
+class Lattice {
+ public:
+  Lattice(Device& device, const Precision& precision);
+  ~Lattice();
+
+  /// Calls every shape once: those that take long only where `with_large`.
+  void round(bool with_large);
+  /// Of each shape the median over its rounds; 0 for shapes that would take too long.
+  LatticeRates rates() const;
+
+ private:
+  struct Matrices;
+
+  double seconds(const MatmulSize& size);
+
+  Device& device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Matrices> matrices_;
+  std::array<std::vector<std::vector<double>>, kMatmulKinds> rounds_;  ///< of a shape its rates
+};
 
 }  // namespace tandem

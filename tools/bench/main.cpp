@@ -239,12 +239,20 @@ class HardwareJob : public Job {
     agree(*session.rank().control, [&] {
       if (session.rank().layout.rank == 0) {
         write(measured);
+        if (measured.other_cpus > kIdle * measured.cpus) {
+          session.rank().log->warn(fmt::format(
+              "other processes kept {:.1f} of {} CPUs busy meanwhile, so these numbers are too "
+              "slow: measure again when they have ended",
+              measured.other_cpus, measured.cpus));
+        }
       }
     });
     return 0;
   }
 
  private:
+  static constexpr double kIdle = 0.05;  ///< share of the CPUs that others may have
+
   void write(const MeasuredHardware& measured) const {
     std::error_code ignored;  // a folder that cannot be made cannot be written into
     if (file_.has_parent_path()) {

@@ -6,14 +6,11 @@
 #include <optional>
 #include <utility>
 
-#include "core/arena.h"
-#include "train/data/source.h"
-#include "train/state.h"
-#include "train/trainer.h"
-
 namespace tandem {
 
 namespace {
+
+constexpr const char* kFollowTheLayers = "train/plan/work.cpp has to follow the layers";
 
 double seconds_between(TraceRecorder::Clock::time_point start,
                        TraceRecorder::Clock::time_point end) {
@@ -62,25 +59,27 @@ std::optional<Collective> collective_of(std::string_view text) {
 
 }  // namespace
 
-StepSamples sample_steps(RankContext& rank, const Config& config) {
-  const std::int64_t rows = max_rows(config);
-  Arena measured;
-  const TrainState sizes(config, rank.layout, rank.precision, rows, measured);
-  Arena arena(*rank.device, measured);
-  TrainState state(config, rank.layout, rank.precision, rows, arena);
-  const auto source = make_data_source(
-      config, rank.layout, {.storage = rank.precision.storage, .threads = rank.threads});
-  Trainer trainer(rank, config, state, *source);
-  const auto works = works_of(config, rank.layout, rank.precision, state);
-
-  trainer.step();  // builds primitives and touches memory
-  TraceRecorder trace;
-  rank.profiler->record(&trace);
-  while (trainer.steps() < config.train.steps) {
-    trainer.step();
+StepSampler::StepSampler(const RankContext& rank, const Config& config)
+    : rank_(rank),
+      config_(config),
+      sizes_(config_, rank_.layout, rank_.precision, max_rows(config_), measured_),
+      arena_(*rank_.device, measured_),
+      state_(config_, rank_.layout, rank_.precision, max_rows(config_), arena_),
+      source_(make_data_source(config_, rank_.layout,
+                               {.storage = rank_.precision.storage, .threads = rank_.threads})),
+      trainer_(rank_, config_, state_, *source_),
+      works_(works_of(config_, rank_.layout, rank_.precision, state_)) {
+  while (trainer_.step().outcome == StepOutcome::kOverflow) {
   }
-  trainer.finish_weights();
-  rank.profiler->record(nullptr);
+  trainer_.finish_weights();
+}
+
+StepSamples StepSampler::step() {
+  TraceRecorder trace;
+  rank_.profiler->record(&trace);
+  trainer_.step();
+  trainer_.finish_weights();
+  rank_.profiler->record(nullptr);
 
   std::map<std::string, std::vector<double>, std::less<>> ranges;
   struct Calls {
@@ -88,8 +87,10 @@ StepSamples sample_steps(RankContext& rank, const Config& config) {
   };
   std::map<std::pair<Collective, std::int64_t>, Calls> collectives;
   std::map<std::string, double*, std::less<>> waited_for;  // the last call of each label
-  std::vector<double> rests;
+  StepSamples samples;
   double parts = 0.0;
+  const TraceRecorder::Event* before = nullptr;   // in the order in which they ended
+  const TraceRecorder::Event* unknown = nullptr;  // the last range that is no part
   auto last_collective =
       trace.events().empty() ? TraceRecorder::Clock::time_point() : trace.events().front().start;
   for (const TraceRecorder::Event& event : trace.events()) {
@@ -98,12 +99,17 @@ StepSamples sample_steps(RankContext& rank, const Config& config) {
     }
     const std::string_view text(event.text.data());
     const double seconds = seconds_between(event.start, event.end);
+    const bool holds_others = before != nullptr && before->start >= event.start;
+    before = &event;
+    if (text == "micro-batch" && unknown != nullptr && unknown->start >= event.start) {
+      throw InternalError("the planner does not know the range \"" +
+                          std::string(unknown->text.data()) + "\" of a step: " + kFollowTheLayers);
+    }
     if (text == "step") {
-      rests.push_back(std::max(0.0, seconds - parts));
-      parts = 0.0;
+      samples.rest = std::max(0.0, seconds - parts);
       continue;
     }
-    if (works.contains(text)) {
+    if (works_.contains(text)) {
       ranges[std::string(text)].push_back(seconds);
       parts += seconds;
     } else if (const auto op = collective_of(text)) {
@@ -121,26 +127,25 @@ StepSamples sample_steps(RankContext& rank, const Config& config) {
         parts += seconds;
         last_collective = event.end;
       }
+    } else if (!holds_others) {
+      unknown = &event;
     }
   }
-  StepSamples samples;
-  for (const auto& [name, work] : works) {
+  for (const auto& [name, work] : works_) {
     const auto found = ranges.find(name);
     if (found == ranges.end()) {
-      throw InternalError(
-          "no step has the range \"" + name +
-          "\" that the planner knows: train/plan/work.cpp has to follow the layers");
+      throw InternalError("no step has the range \"" + name +
+                          "\" that the planner knows: " + kFollowTheLayers);
     }
     samples.ranges.push_back({work, mean(found->second)});
   }
-  const int ranks = std::max(rank.tensor_parallel->size(), rank.data_parallel->size());
+  const int ranks = std::max(rank_.tensor_parallel->size(), rank_.data_parallel->size());
   for (auto& [key, calls] : collectives) {
     const auto& [op, payload] = key;  // of a gather or scatter, the rank's own part
     samples.collectives.push_back(
         {op, ranks, static_cast<double>(payload) * (op == Collective::kAllReduce ? 1 : ranks),
          std::ssize(calls.seconds), mean(calls.seconds), mean(calls.since)});
   }
-  samples.rest = rests.empty() ? 0.0 : mean(rests);
   return samples;
 }
 

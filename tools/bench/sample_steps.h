@@ -2,19 +2,26 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "core/arena.h"
 #include "parallel/rank_context.h"
 #include "train/config.h"
+#include "train/data/source.h"
 #include "train/plan/work.h"
+#include "train/state.h"
+#include "train/trainer.h"
 
 namespace tandem {
 
 /// A range of a step, and how long one call of it takes.
 struct RangeSample {
   RangeWork work;
-  double seconds = 0.0;  ///< mean, here and below
+  double seconds = 0.0;  ///< mean over the calls, here and below
 };
 
 /// A collective that is called and waited for.
@@ -33,8 +40,27 @@ struct StepSamples {
   double rest = 0.0;  ///< seconds of a step that are in neither
 };
 
-/// Trains the config's model on generated data for a few steps and takes apart those of this rank.
-/// `rank.profiler` must be its groups' profiler; all ranks of the groups call this alike.
-StepSamples sample_steps(RankContext& rank, const Config& config);
+/// Trains a model on generated data, and takes apart the steps of this rank.
+class StepSampler {
+ public:
+  /// Takes the first steps, which build primitives, touch memory and find fp16's loss scale.
+  /// `rank.profiler` must be its groups' profiler; all ranks of the groups call this alike, here
+  /// and below.
+  StepSampler(const RankContext& rank, const Config& config);
+
+  /// Takes one more. Throws InternalError where the planner's ranges are not those of the layers.
+  StepSamples step();
+
+ private:
+  RankContext rank_;
+  Config config_;
+  Arena measured_;
+  TrainState sizes_;
+  Arena arena_;
+  TrainState state_;
+  std::unique_ptr<DataSource> source_;
+  Trainer trainer_;
+  std::map<std::string, RangeWork, std::less<>> works_;  ///< by range
+};
 
 }  // namespace tandem
