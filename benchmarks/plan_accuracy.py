@@ -7,7 +7,7 @@ measured time is the median of its steps of all rounds, and its predicted time t
 calibrations; "one calibration" is the error of each of these by itself. Noise is how far a round's
 measured time lies from the median of the layout's rounds, on average, and drift the same of what is
 predicted, which differs by the calibration alone. A round takes a minute and another for each model;
-run it on an idle machine.
+run it on an idle machine. The first step of a run, which makes kernels, does not count.
 """
 import argparse
 import json
@@ -81,6 +81,13 @@ def distances(values):
     return statistics.mean(abs(value / middle - 1) for value in values)
 
 
+def standard_error(values):
+    """Of the median of normally distributed values."""
+    if len(values) < 2:
+        return math.inf
+    return math.sqrt(math.pi / 2 / len(values)) * statistics.stdev(values)
+
+
 def of_errors(errors):
     sizes = sorted(map(abs, errors))
     return (f"{statistics.mean(sizes):.1%} on average ({statistics.mean(errors):+.1%} signed), "
@@ -120,6 +127,8 @@ def arguments():
     unknown = [model for model in args.model if model not in MODELS]
     if unknown:
         parser.error(f"no model is called {unknown[0]}")
+    if args.processes and len(os.sched_getaffinity(0)) not in map(ranks_of, LAYOUTS):
+        parser.error("--processes: no layout here has as many ranks as there are CPUs")
     return args
 
 
@@ -161,9 +170,7 @@ def main():
                      "measured": measured,
                      "error": statistics.median(predicted) / measured - 1,
                      "noise": noise, "drift": distances(predicted),
-                     # Standard error of the median of so many normally distributed times: 1.25
-                     # standard deviations by the root of their number, of 1.25 mean distances each.
-                     "uncertainty": 1.25 * 1.25 * noise / len(rounds) ** 0.5,
+                     "uncertainty": standard_error(middles) / measured,
                      "rounds": rounds, "traffic_differs": any(traffic_differences)})
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
@@ -177,7 +184,7 @@ def main():
     crowded = [r for r in rows if r["ranks"] > cpus]
     if crowded:
         summary("more ranks than CPUs", crowded)
-    print("traffic: calls and bytes differ in", sum(r["traffic_differs"] for r in rows), "runs")
+    print("traffic: calls and bytes differ in", sum(r["traffic_differs"] for r in rows), "layouts")
 
 
 if __name__ == "__main__":

@@ -75,9 +75,11 @@ TEST(PlanHardware, IsReadBackAsBenchWroteIt) {
 
 TEST(BusySeconds, AreAllButIdleAndWaiting) {
   std::istringstream stat("cpu  1000 200 300 90000 7000 40 60 5 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n");
-  EXPECT_DOUBLE_EQ(busy_seconds(stat, 100.0), 16.0);
+  EXPECT_DOUBLE_EQ(busy_seconds(stat, 100.0).value_or(-1.0), 16.05);
   std::istringstream other("intr 1 2 3 4 5 6 7 8");
-  EXPECT_EQ(busy_seconds(other, 100.0), 0.0);
+  EXPECT_FALSE(busy_seconds(other, 100.0));
+  std::istringstream hidden("cpu 0 0 0 0 0 0 0 0 0 0");
+  EXPECT_FALSE(busy_seconds(hidden, 100.0)) << "some containers show nothing";
 }
 
 TEST(PlanMatmuls, AreInterpolatedAndStayAtTheEdge) {
@@ -216,12 +218,24 @@ TEST(PlanCosts, OfARangeThatTheFileHasNotAreRefused) {
   EXPECT_THROW(costs.seconds({"activation", 0.0, 1e6}), ConfigError);
 }
 
+TEST(Lattice, LeavesLargeMatmulsToTheRoundsThatAskForThem) {
+  const auto device = make_cpu_device(1);
+  Lattice lattice(*device, {DType::kF32, DType::kF32, DType::kF32});
+  lattice.round(/*with_large=*/false);
+  const auto rate = [rates = lattice.rates()](std::size_t row, std::size_t out, std::size_t in) {
+    return rates[1][(row * kLatticeWidths.size() + out) * kLatticeWidths.size() + in];
+  };
+  EXPECT_GT(rate(0, 0, 0), 0.0);
+  EXPECT_GT(rate(5, 0, 3), 0.0) << "2048 x 64 x 256, the largest of the small";
+  EXPECT_EQ(rate(5, 3, 3), 0.0) << "2048 x 256 x 256";
+}
+
 /// `settings` on one rank, as bench hardware trains it.
 StepSamples sampled(const std::vector<std::string>& settings) {
   const Config config = parse_config(R"(threads: 1
 model: {hidden: 32, ffn: 48, layers: 2}
 data: {format: synthetic, seq_len: 32}
-train: {steps: 4, micro_batch: 1, global_batch: 2, eval_every: 0}
+train: {micro_batch: 1, global_batch: 2, eval_every: 0}
 )",
                                      {.file = "test", .overrides = settings});
   StepSamples samples;

@@ -8,7 +8,6 @@
 #include <ctime>
 #include <iterator>
 #include <memory>
-#include <utility>
 
 #include "tools/bench/fit.h"
 #include "tools/bench/idle.h"
@@ -71,10 +70,60 @@ optim: {lr: 1.0e-4, schedule: {kind: constant, warmup_steps: 0, decay_steps: 0}}
   return parse_config(kBase, {.file = "bench hardware", .overrides = overrides});
 }
 
+std::vector<Config> model_configs(DType storage) {
+  std::vector<Config> configs;
+  for (const Settings& model : models()) {
+    configs.push_back(sample_config(storage, 1, {model, {"parallel.dp=1"}}));
+  }
+  return configs;
+}
+
+std::vector<Config> split_configs(int ranks) {
+  std::vector<Config> configs;
+  for (const Settings& model : {models()[0], models()[5]}) {
+    for (const Settings& split : splits(ranks)) {
+      configs.push_back(sample_config(DType::kF32, ranks, {model, split}));
+    }
+  }
+  return configs;
+}
+
+Precision precision_with(DType storage) { return {storage, DType::kF32, DType::kF32}; }
+
+/// Bytes of a rank that keeps these models.
+double arena_bytes(DType storage, const std::vector<Config>& configs) {
+  double bytes = 0.0;
+  for (const Config& config : configs) {
+    Arena arena;
+    const TrainState state(config, {config.parallel.tp, config.parallel.dp, 0},
+                           precision_with(storage), max_rows(config), arena);
+    bytes += static_cast<double>(arena.total());
+  }
+  return bytes;
+}
+
+/// Throws ConfigError where the models of `ranks` ranks, and of one on all CPUs if `one`, are more
+/// than the host has room for.
+void check_memory(const std::vector<DType>& types, int ranks, bool one) {
+  double bytes = ranks > 1 ? ranks * arena_bytes(DType::kF32, split_configs(ranks)) : 0.0;
+  for (const DType storage : types) {
+    bytes += (ranks + (one ? 1 : 0)) * arena_bytes(storage, model_configs(storage));
+  }
+  const auto free = static_cast<double>(available_memory());
+  if (bytes > free) {
+    constexpr double kGiB = 1 << 30;
+    throw ConfigError(fmt::format(
+        "bench hardware keeps models of {:.1f} GiB on {} ranks, and {:.1f} GiB are free: start "
+        "fewer ranks (--set parallel.dp=N, or mpirun -np N)",
+        bytes / kGiB, ranks, free / kGiB));
+  }
+}
+
 /// Everything is measured so often, and apart: a machine that others use too is slow for seconds.
 constexpr int kPasses = 4;
-/// Large matmuls only in every second pass: they take half of one.
-constexpr int kPassesOfLarge = 2;
+/// Large matmuls take half of a pass, so they are only in every second one, and not in the first,
+/// in which threads and memory are new.
+constexpr int kPassesOfLarge = kPasses / 2;
 
 /// Ranks [0, `ranks`) of the session, on a device of `threads` threads, with groups of their own;
 /// the other ranks make groups too, since that is collective, and wait.
@@ -172,24 +221,21 @@ class Crowd {
   }
   void make_samplers(const std::vector<DType>& types) {
     for (const DType storage : types) {
-      const Precision precision = {storage, DType::kF32, DType::kF32};
+      const Precision precision = precision_with(storage);
       Type& type = *types_.emplace_back(std::make_unique<Type>(*device_, precision));
-      for (const Settings& model : models()) {
-        type.models.push_back(
-            sampler(precision, sample_config(storage, 1, {model, {"parallel.dp=1"}})));
+      for (const Config& config : model_configs(storage)) {
+        type.models.push_back(sampler(precision, config));
       }
     }
     if (ranks_ > 1) {
-      for (const Settings& model : {models()[0], models()[5]}) {
-        for (const Settings& split : splits(ranks_)) {
-          splits_.push_back(sampler({DType::kF32, DType::kF32, DType::kF32},
-                                    sample_config(DType::kF32, ranks_, {model, split})));
-        }
+      for (const Config& config : split_configs(ranks_)) {
+        splits_.push_back(sampler(precision_with(DType::kF32), config));
       }
     }
   }
 
-  /// A step of each, side by side.
+  /// A step of each, side by side. The step before was another model's, so caches are as cold as
+  /// they are to a model that they cannot hold.
   template <typename Use>
   void sample(const Samplers& samplers, const Use& use) {
     for (const auto& sampler : samplers) {
@@ -227,10 +273,19 @@ class Crowd {
     }
   }
 
+  /// Rates to times and back; 0 is a shape that was not measured.
+  static void invert(std::vector<double>& values) {
+    for (double& value : values) {
+      value = value > 0.0 ? 1.0 / value : 0.0;
+    }
+  }
+
   MeasuredType fit(Type& type) {
     MeasuredType result{.storage = type.precision.storage, .gflops = type.lattice.rates()};
     for (std::vector<double>& rates : result.gflops) {
+      invert(rates);
       average(rates);
+      invert(rates);
     }
     const MatmulRates matmuls({kLatticeRows.begin(), kLatticeRows.end()},
                               {kLatticeWidths.begin(), kLatticeWidths.end()}, result.gflops);
@@ -282,16 +337,19 @@ MeasuredHardware measure_hardware(Session& session, const Config& config) {
   }
 
   const bool threads = session.world().kind() == "local";
+  // Processes that wait would not let one have all CPUs.
+  const bool one_on_all = threads && world > 1;
+  agree(*rank.control, [&] { check_memory(types, world, one_on_all); });
   MeasuredHardware result{
       .cpus = cpus, .memory = static_cast<double>(available_memory()), .processes = !threads};
   std::vector<std::unique_ptr<Crowd>> crowds;
-  if (threads && world > 1) {  // processes that wait would not let one have all CPUs
+  if (one_on_all) {
     crowds.push_back(std::make_unique<Crowd>(session, *everyone, 1, cpus, types));
   }
   crowds.push_back(std::make_unique<Crowd>(session, *everyone, world, rank.threads, types));
   for (int pass = 0; pass < kPasses; ++pass) {
     for (const auto& crowd : crowds) {
-      crowd->pass(pass % (kPasses / kPassesOfLarge) == 0);
+      crowd->pass(pass % 2 == 1);
     }
   }
   for (const auto& crowd : crowds) {
@@ -302,9 +360,11 @@ MeasuredHardware measure_hardware(Session& session, const Config& config) {
                             threads ? "threads" : "processes (MPI)");
   result.other_cpus = others.cpus(*everyone, !threads);
   result.sources = {
-      fmt::format("measured on {:%Y-%m-%d} by `bench hardware` in {:.0f} s, while other processes "
-                  "kept {:.2f} CPUs busy",
-                  fmt::gmtime(std::time(nullptr)), seconds.count(), result.other_cpus),
+      fmt::format("measured on {:%Y-%m-%d} by `bench hardware` in {:.0f} s{}",
+                  fmt::gmtime(std::time(nullptr)), seconds.count(),
+                  result.other_cpus ? fmt::format(", while other processes kept {:.2f} CPUs busy",
+                                                  *result.other_cpus)
+                                    : ""),
       rank.device->describe(),
       fmt::format("matmuls: the median of {} calls of every shape, of {} where it is large; ranges "
                   "and collectives: fitted to {} steps of small models; means over ranks",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,8 @@ struct MeasuredHardware {
   int cpus = 1;
   double memory = 0.0;  ///< bytes
   bool processes = false;
-  double other_cpus = 0.0;  ///< that other processes kept busy meanwhile, on average
+  /// That other processes kept busy meanwhile, on average, where it is known.
+  std::optional<double> other_cpus;
   std::vector<MeasuredRanks> ranks;
 };
 

@@ -11,7 +11,7 @@ namespace tandem {
 
 namespace {
 
-double busy_now() {
+std::optional<double> busy_now() {
   std::ifstream stat("/proc/stat");
   return busy_seconds(stat, static_cast<double>(::sysconf(_SC_CLK_TCK)));
 }
@@ -28,25 +28,29 @@ double own_now() {
 
 }  // namespace
 
-double busy_seconds(std::istream& stat, double ticks) {
-  // user, nice, system, idle, iowait, irq, softirq; what follows is counted elsewhere or by others.
+std::optional<double> busy_seconds(std::istream& stat, double ticks) {
   std::string name;
-  double user = 0.0, nice = 0.0, system = 0.0, idle = 0.0, waiting = 0.0, irq = 0.0, softirq = 0.0;
-  if (!(stat >> name >> user >> nice >> system >> idle >> waiting >> irq >> softirq) ||
-      name != "cpu") {
-    return 0.0;
+  double user = 0.0, nice = 0.0, system = 0.0, idle = 0.0, waiting = 0.0, irq = 0.0, softirq = 0.0,
+         stolen = 0.0;
+  if (!(stat >> name >> user >> nice >> system >> idle >> waiting >> irq >> softirq >> stolen) ||
+      name != "cpu" || idle == 0.0) {
+    return std::nullopt;
   }
-  return (user + nice + system + irq + softirq) / ticks;
+  return (user + nice + system + irq + softirq + stolen) / ticks;
 }
 
 OtherProcesses::OtherProcesses()
     : start_(std::chrono::steady_clock::now()), busy_(busy_now()), own_(own_now()) {}
 
-double OtherProcesses::cpus(Communicator& everyone, bool processes) const {
+std::optional<double> OtherProcesses::cpus(Communicator& everyone, bool processes) const {
   double own = processes || everyone.index() == 0 ? own_now() - own_ : 0.0;
   everyone.all_reduce(Tensor(&own, DType::kF64, {1}), {.label = "bench hardware"}).wait_host();
+  const std::optional<double> busy = busy_now();
+  if (!busy || !busy_) {
+    return std::nullopt;
+  }
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start_;
-  return std::max(0.0, busy_now() - busy_ - own) / wall.count();
+  return std::max(0.0, *busy - *busy_ - own) / wall.count();
 }
 
 }  // namespace tandem

@@ -3,26 +3,29 @@
 
 #include <chrono>
 #include <istream>
+#include <optional>
 
 #include "parallel/communicator.h"
 
 namespace tandem {
 
-/// Seconds that all CPUs together have not been idle since the machine started, from the first line
-/// of Linux's /proc/stat; 0 where it is not that. `ticks`: of a second.
-double busy_seconds(std::istream& stat, double ticks);
+/// Seconds that all CPUs together were wanted since the machine started, and worked or were with
+/// another virtual machine: from the first line of Linux's /proc/stat. None where it is not that.
+/// `ticks`: of a second.
+std::optional<double> busy_seconds(std::istream& stat, double ticks);
 
 /// Counts from its construction on.
 class OtherProcesses {
  public:
   OtherProcesses();
-  /// CPUs that processes other than the ranks' have kept busy, on average. Collective over
-  /// `everyone`, all on one host; `processes`: each rank is one.
-  double cpus(Communicator& everyone, bool processes) const;
+  /// CPUs of the machine that others than the ranks have kept busy, on average; none where that is
+  /// not known. Collective over `everyone`, all on one host; `processes`: each rank is one.
+  std::optional<double> cpus(Communicator& everyone, bool processes) const;
 
  private:
   std::chrono::steady_clock::time_point start_;
-  double busy_, own_;
+  std::optional<double> busy_;
+  double own_;
 };
 
 }  // namespace tandem

@@ -11,9 +11,9 @@ namespace {
 
 /// Of multiplications; making a kernel takes less than those do.
 constexpr double kLarge = 1 << 25;
-/// Larger matmuls are as fast as those whose longest side is half as long,
-/// which is far from true before oneDNN has changed its algorithm for the last time. Of those with
-/// a short side fewer are measured: they are many, and few of a model's matmuls are so thin.
+/// Larger matmuls are as fast as those whose longest side is half as long, which is far from true
+/// before oneDNN has changed its algorithm for the last time. Of those with a short side fewer are
+/// measured: they are many, and few of a model's matmuls are so thin.
 constexpr double kMost = 3 << 27;
 constexpr double kMostOfShortSides = 1 << 26;
 constexpr double kLongRows = 256.0, kLongWidth = 192.0;
@@ -72,9 +72,10 @@ struct Lattice::Matrices {
       : x(device, precision.storage, kTokens),
         y(device, precision.storage, kTokens),
         w(device, precision.storage, kWeights),
-        d_w(device, precision.main, kWeights) {}
+        d_w(device, precision.main, kWeights),
+        result(device, precision.storage, kTokens) {}
 
-  Ring x, y, w, d_w;
+  Ring x, y, w, d_w, result;
 };
 
 Lattice::Lattice(Device& device, const Precision& precision)
@@ -132,10 +133,11 @@ double Lattice::seconds(const MatmulSize& size) {
   Gemm gemm;
   switch (size.kind) {
     case MatmulKind::kForward:
-      gemm = {.a = x, .b = w, .c = y, .transpose_b = true};
+      gemm = {
+          .a = x, .b = w, .c = matrices_->result.next(size.rows, size.out), .transpose_b = true};
       break;
     case MatmulKind::kInputGradient:
-      gemm = {.a = y, .b = w, .c = x};
+      gemm = {.a = y, .b = w, .c = matrices_->result.next(size.rows, size.in)};
       break;
     case MatmulKind::kWeightGradient:
       gemm = {.a = y, .b = x, .c = d_w, .transpose_a = true, .write = Write::kAccumulate};

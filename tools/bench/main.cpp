@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -239,11 +240,12 @@ class HardwareJob : public Job {
     agree(*session.rank().control, [&] {
       if (session.rank().layout.rank == 0) {
         write(measured);
-        if (measured.other_cpus > kIdle * measured.cpus) {
+        const auto cpus = static_cast<double>(::sysconf(_SC_NPROCESSORS_ONLN));
+        if (measured.other_cpus.value_or(0.0) > kIdle * cpus) {
           session.rank().log->warn(fmt::format(
-              "other processes kept {:.1f} of {} CPUs busy meanwhile, so these numbers are too "
-              "slow: measure again when they have ended",
-              measured.other_cpus, measured.cpus));
+              "other processes kept {:.1f} of this machine's {} CPUs busy meanwhile, so these "
+              "numbers are too slow: measure again when they have ended",
+              *measured.other_cpus, cpus));
         }
       }
     });

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "core/error.h"
+
 namespace tandem {
 
 namespace {
@@ -17,7 +19,7 @@ double seconds_between(TraceRecorder::Clock::time_point start,
   return std::chrono::duration<double>(end - start).count();
 }
 
-/// A step is the sum of many ranges: of each its mean counts, with what now and then takes longer.
+/// A step is the sum of many calls: their mean counts, with what now and then takes longer.
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
@@ -75,12 +77,22 @@ StepSampler::StepSampler(const RankContext& rank, const Config& config)
 }
 
 StepSamples StepSampler::step() {
-  TraceRecorder trace;
-  rank_.profiler->record(&trace);
-  trainer_.step();
-  trainer_.finish_weights();
-  rank_.profiler->record(nullptr);
+  for (;;) {
+    TraceRecorder trace;
+    rank_.profiler->record(&trace);
+    const StepOutcome outcome = trainer_.step().outcome;
+    trainer_.finish_weights();
+    rank_.profiler->record(nullptr);
+    if (outcome == StepOutcome::kUpdated) {
+      return take_apart(trace);
+    }
+    if (outcome != StepOutcome::kOverflow) {
+      throw InternalError("a step on generated data was skipped: its loss is not finite");
+    }
+  }
+}
 
+StepSamples StepSampler::take_apart(const TraceRecorder& trace) const {
   std::map<std::string, std::vector<double>, std::less<>> ranges;
   struct Calls {
     std::vector<double> seconds, since;

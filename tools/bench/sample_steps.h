@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "core/trace.h"
 #include "parallel/rank_context.h"
 #include "train/config.h"
 #include "train/data/source.h"
@@ -48,10 +49,13 @@ class StepSampler {
   /// and below.
   StepSampler(const RankContext& rank, const Config& config);
 
-  /// Takes one more. Throws InternalError where the planner's ranges are not those of the layers.
+  /// Takes one more. Throws InternalError where it lacks a range that the planner knows, or a
+  /// micro-batch has one, with no other in it, that the planner does not know.
   StepSamples step();
 
  private:
+  StepSamples take_apart(const TraceRecorder& trace) const;
+
   RankContext rank_;
   Config config_;
   Arena measured_;
