@@ -16,6 +16,7 @@
 #include "tools/bench/fit.h"
 #include "tools/bench/hardware.h"
 #include "tools/bench/idle.h"
+#include "tools/bench/sample_configs.h"
 #include "tools/bench/sample_steps.h"
 #include "train/plan/hardware.h"
 #include "train/session.h"
@@ -216,6 +217,16 @@ TEST(PlanCosts, OfARangeThatTheFileHasNotAreRefused) {
   costs.ranges["norm"] = {1e-6, 0.0, 1e-10, 1.0};
   EXPECT_GT(costs.seconds({"norm", 0.0, 1e6}), 0.0);
   EXPECT_THROW(costs.seconds({"activation", 0.0, 1e6}), ConfigError);
+}
+
+TEST(SampleConfigs, FitAnyNumberOfRanks) {
+  for (const int ranks : {2, 3, 6, 7, 12, 48, 96, 1000}) {
+    const std::vector<Config> configs = split_configs(ranks);  // throws where one is not divisible
+    EXPECT_EQ(configs.size(), 8u);
+    for (const Config& config : configs) {
+      EXPECT_EQ(config.world(), ranks);
+    }
+  }
 }
 
 TEST(Lattice, LeavesLargeMatmulsToTheRoundsThatAskForThem) {

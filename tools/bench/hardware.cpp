@@ -11,6 +11,7 @@
 
 #include "tools/bench/fit.h"
 #include "tools/bench/idle.h"
+#include "tools/bench/sample_configs.h"
 #include "tools/bench/sample_steps.h"
 #include "train/agree.h"
 #include "train/state.h"
@@ -21,72 +22,6 @@ namespace {
 
 /// Nobody waits for a rank in vain here: some wait while others measure.
 constexpr double kPatience = 3600.0;
-
-using Settings = std::vector<std::string>;
-
-/// Models that together have every range, at sizes that fill caches differently.
-const std::vector<Settings>& models() {
-  static const std::vector<Settings> all = {
-      {"model.kind=ffn", "model.hidden=512", "model.ffn=1024", "data.seq_len=256"},
-      {"model.kind=ffn", "model.hidden=128", "model.ffn=1024", "data.seq_len=1024"},
-      {"model.kind=ffn", "model.hidden=512", "model.ffn=128", "data.seq_len=1536",
-       "model.dropout=0.1"},
-      {"model.kind=ffn", "model.hidden=768", "model.ffn=1536", "data.seq_len=64"},
-      {"model.vocab_size=256", "model.context=16", "model.hidden=256", "model.ffn=1024",
-       "data.seq_len=256", "data.documents=packed"},
-      {"model.vocab_size=512", "model.context=8", "model.hidden=512", "model.ffn=1024",
-       "data.seq_len=128", "data.documents=packed", "model.dropout=0.1"},
-      {"model.vocab_size=256", "model.context=4", "model.hidden=128", "model.ffn=512",
-       "data.seq_len=512", "data.documents=packed"},
-      {"model.vocab_size=2048", "model.context=2", "model.hidden=384", "model.ffn=768",
-       "data.seq_len=256", "data.documents=packed"}};
-  return all;
-}
-
-/// Splits that together have every collective of a step, for a world of `ranks`.
-std::vector<Settings> splits(int ranks) {
-  const std::string all = std::to_string(ranks);
-  return {{"parallel.tp=" + all},
-          {"parallel.tp=" + all, "parallel.sequence_parallel=true"},
-          {"parallel.dp=" + all},
-          {"parallel.dp=" + all, "parallel.zero=1"}};
-}
-
-std::string_view key_of(DType storage) {
-  return storage == DType::kF32 ? "fp32" : storage == DType::kBF16 ? "bf16" : "fp16";
-}
-
-Config sample_config(DType storage, int ranks, const std::vector<Settings>& settings) {
-  constexpr const char* kBase = R"(model: {layers: 2}
-data: {format: synthetic}
-train: {micro_batch: 1, eval_every: 0}
-optim: {lr: 1.0e-4, schedule: {kind: constant, warmup_steps: 0, decay_steps: 0}}
-)";
-  Settings overrides = {fmt::format("precision={}", key_of(storage)),
-                        fmt::format("train.global_batch={}", 2 * ranks)};
-  for (const Settings& some : settings) {
-    overrides.insert(overrides.end(), some.begin(), some.end());
-  }
-  return parse_config(kBase, {.file = "bench hardware", .overrides = overrides});
-}
-
-std::vector<Config> model_configs(DType storage) {
-  std::vector<Config> configs;
-  for (const Settings& model : models()) {
-    configs.push_back(sample_config(storage, 1, {model, {"parallel.dp=1"}}));
-  }
-  return configs;
-}
-
-std::vector<Config> split_configs(int ranks) {
-  std::vector<Config> configs;
-  for (const Settings& model : {models()[0], models()[5]}) {
-    for (const Settings& split : splits(ranks)) {
-      configs.push_back(sample_config(DType::kF32, ranks, {model, split}));
-    }
-  }
-  return configs;
-}
 
 Precision precision_with(DType storage) { return {storage, DType::kF32, DType::kF32}; }
 
