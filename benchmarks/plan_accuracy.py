@@ -16,9 +16,10 @@ import os
 import random
 import statistics
 import subprocess
+import sys
 import tempfile
 
-# Shapes that are in no sample of bench hardware (tools/bench/hardware.cpp).
+# Shapes that are in no sample of bench hardware (tools/bench/sample_configs.cpp).
 MODELS = {
     "ffn 320x1280": ["model.kind=ffn", "model.hidden=320", "model.ffn=1280", "data.seq_len=384"],
     "ffn 640x1792": ["model.kind=ffn", "model.hidden=640", "model.ffn=1792", "data.seq_len=320"],
@@ -84,7 +85,7 @@ def distances(values):
 def standard_error(values):
     """Of the median of normally distributed values."""
     if len(values) < 2:
-        return math.inf
+        return sys.float_info.max
     return math.sqrt(math.pi / 2 / len(values)) * statistics.stdev(values)
 
 

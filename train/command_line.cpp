@@ -41,17 +41,22 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
         "--config", line.config,
         "YAML file; a bare name is also sought in configs/ (see configs/reference.yaml)");
     config->required(!program.has_plan && program.default_config.empty())->type_name("FILE");
+    auto* set = app.add_option(
+        "--set", line.overrides,
+        "override a key, any number of times: --set parallel.tp=2 (the value is YAML)");
+    set->type_name("KEY=VALUE")->allow_extra_args(false);
     if (program.has_plan) {
+      auto* world = app.add_option("--world", line.world,
+                                   "ranks to plan for, instead of the config's tp * dp");
+      world->type_name("N")->check(whole_number);
       app.add_option("--against", line.against,
                      "hold this run's time and traffic against the prediction; takes its config")
           ->type_name("RUN_DIR")
           ->check(path)
-          ->excludes(config);
+          ->excludes(config)
+          ->excludes(set)
+          ->excludes(world);
     }
-    app.add_option("--set", line.overrides,
-                   "override a key, any number of times: --set parallel.tp=2 (the value is YAML)")
-        ->type_name("KEY=VALUE")
-        ->allow_extra_args(false);
   }
   if (program.reads_runs || program.has_output) {
     app.add_option("-o,--output", line.output,
@@ -83,14 +88,10 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
         ->check(path)
         ->excludes(import);
   }
-  if (program.has_plan) {
-    app.add_option("--world", line.world, "ranks to plan for, instead of the config's tp * dp")
-        ->type_name("N")
-        ->check(whole_number);
-  }
   if (program.has_plan || program.reads_runs) {
-    app.add_option("--hardware", line.hardware,
-                   "h100, h200, a100, or a file; default: what `bench hardware` measured here")
+    app.add_option(
+           "--hardware", line.hardware,
+           "h100, h200, a100, epyc_2cpu, or a file; default: what `bench hardware` measured")
         ->type_name("NAME")
         ->check(path);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <iostream>
 #include <mutex>
 #include <numeric>
@@ -255,6 +256,10 @@ int launch_alone(const ProgramDescription& program, int argc, const char* const*
     const std::string file = line.against.empty() ? line.config : line.against + "/config.yaml";
     if (file.empty()) {
       throw ConfigError("--config is required: name a YAML file");
+    }
+    if (!line.against.empty() && !std::filesystem::exists(file)) {
+      throw ConfigError("--against " + line.against +
+                        ": is not a run directory: it has no config.yaml");
     }
     return run(line, load_config({.file = file, .overrides = line.overrides}));
   } catch (const HelpRequested& help) {

@@ -64,7 +64,8 @@ TEST(PlanHardware, IsReadBackAsBenchWroteIt) {
   EXPECT_NEAR(hardware.seconds(two, Collective::kAllReduce, 1e6, 2, 1), 4e-6 + 2e-4, 1e-9);
   EXPECT_NEAR(two.step_fixed, 3e-6, 1e-12);
   EXPECT_NEAR(two.waits, 0.03, 1e-12);
-  EXPECT_NEAR(hardware.peak_flops, 50e9, 1.0);
+  EXPECT_NEAR(hardware.peak_of(2), 50e9, 1.0);
+  EXPECT_NEAR(hardware.peak_of(8), 12.5e9, 1.0);
   try {
     load_hardware(file, DType::kF16);
     ADD_FAILURE() << "a type that was not measured";
@@ -211,12 +212,15 @@ TEST(PlanFit, WaitsAreWhatAllCallsTookBeyondTheRest) {
   EXPECT_NEAR(found.waits, 11e-3 / 60e-3, 1e-3) << "11 ms more in calls with 60 ms before them";
 }
 
-TEST(PlanCosts, OfARangeThatTheFileHasNotAreRefused) {
+TEST(PlanCosts, OfARangeOrCollectiveThatTheFileHasNotAreRefused) {
   Costs costs;
   costs.matmuls = odd_rates();
   costs.ranges["norm"] = {1e-6, 0.0, 1e-10, 1.0};
   EXPECT_GT(costs.seconds({"norm", 0.0, 1e6}), 0.0);
   EXPECT_THROW(costs.seconds({"activation", 0.0, 1e6}), ConfigError);
+  costs.collectives[Collective::kAllReduce] = {4e-6, 5e9};
+  EXPECT_EQ(costs.link_of(Collective::kAllReduce).bytes_per_s, 5e9);
+  EXPECT_THROW(costs.link_of(Collective::kAllGather), ConfigError);
 }
 
 TEST(SampleConfigs, FitAnyNumberOfRanks) {

@@ -408,6 +408,10 @@ TEST_F(PlanProgram, HoldsARunAgainstItsPrediction) {
   EXPECT_THAT(outcome.err, HasSubstr("traffic.json is not as a run writes it"));
   outcome = run({TANDEM_PLAN, "--against", "runs/none", "--hardware", "hardware.yaml"}, folder_);
   EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("runs/none: is not a run directory"));
+  outcome = run({TANDEM_PLAN, "--against", "runs/small", "--set", "precision=bf16"}, folder_);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--set excludes --against")) << "it takes the run's config";
 }
 
 TEST_F(PlanProgram, HoldsARunThatWasKilled) {

@@ -301,9 +301,10 @@ MeasuredHardware measure_hardware(Session& session, const Config& config) {
                                                   *result.other_cpus)
                                     : ""),
       rank.device->describe(),
-      fmt::format("matmuls: the median of {} calls of every shape, of {} where it is large; ranges "
-                  "and collectives: fitted to {} steps of small models; means over ranks",
-                  kPasses, kPassesOfLarge, kPasses)};
+      fmt::format(
+          "matmuls: the median of {} calls of every shape, of {} where it is large; ranges "
+          "and collectives: fitted to {} steps of each of some small models; means over ranks",
+          kPasses, kPassesOfLarge, kPasses)};
   return result;
 }
 

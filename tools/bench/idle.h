@@ -9,8 +9,9 @@
 
 namespace tandem {
 
-/// Seconds that all CPUs together were wanted since the machine started, and worked or were with
-/// another virtual machine: from the first line of Linux's /proc/stat. None where it is not that.
+/// Seconds that all CPUs together have not been free since the machine started: they worked, or
+/// another virtual machine had them. From the first line of Linux's /proc/stat; none where it is
+/// not that.
 /// `ticks`: of a second.
 std::optional<double> busy_seconds(std::istream& stat, double ticks);
 

@@ -9,8 +9,9 @@ namespace tandem {
 
 namespace {
 
-/// Of multiplications; making a kernel takes less than those do.
+/// Of multiplications: what takes long, and what takes long enough to hide the making of a kernel.
 constexpr double kLarge = 1 << 25;
+constexpr double kHidesTheKernel = 1 << 26;
 /// Larger matmuls are as fast as those whose longest side is half as long, which is far from true
 /// before oneDNN has changed its algorithm for the last time. Of those with a short side fewer are
 /// measured: they are many, and few of a model's matmuls are so thin.
@@ -89,19 +90,22 @@ Lattice::Lattice(Device& device, const Precision& precision)
 Lattice::~Lattice() = default;
 
 void Lattice::round(bool with_large) {
+  for (int i = 0; i < 10; ++i) {
+    seconds({MatmulKind::kForward, kLatticeRows[0], kLatticeWidths[0], kLatticeWidths[0]});
+  }  // threads are awake
   std::size_t point = 0;
   for (const double rows : kLatticeRows) {
     for (const double out : kLatticeWidths) {
       for (const double in : kLatticeWidths) {
-        const bool is_large = rows * out * in > kLarge;
+        const double size = rows * out * in;
         for (std::size_t kind = 0; kind < kMatmulKinds && is_measured(rows, out, in); ++kind) {
-          if (is_large && !with_large) {
+          if (size > kLarge && !with_large) {
             continue;
           }
           const MatmulSize product = {static_cast<MatmulKind>(kind), rows, out, in};
           std::vector<double>& rates = rounds_[kind][point];
-          if (rates.empty() && !is_large) {
-            seconds(product);  // makes the kernel
+          if (rates.empty() && size <= kHidesTheKernel) {
+            seconds(product);
           }
           rates.push_back(product.flops() / seconds(product) * 1e-9);
         }

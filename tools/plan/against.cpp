@@ -190,6 +190,8 @@ std::string comparison_table(const Comparison& comparison) {
             ? fmt::format("{:+.0f} %", 100.0 * (time.predicted_ms / time.measured_ms - 1.0))
             : "");
   }
+  text +=
+      "  step and exposed communication: medians without the first step; the rest: means of all\n";
   text += comparison.differences.empty()
               ? fmt::format("  traffic: calls and bytes of all {} labels are equal\n",
                             comparison.labels)

@@ -16,8 +16,9 @@ using Json = nlohmann::ordered_json;
 
 /// Of the data sheet's peak, or a measured CPU's fastest matmul; 0 where it is unknown.
 double utilization(const Prediction& p, const Hardware& hardware) {
-  return hardware.peak_flops == 0.0 ? 0.0
-                                    : p.flops_per_s() / (hardware.peak_flops * p.config.world());
+  const int world = p.config.world();
+  const double peak = hardware.peak_of(world);
+  return peak == 0.0 ? 0.0 : p.flops_per_s() / (peak * world);
 }
 
 Json traffic_json(const std::vector<Traffic>& traffic) {

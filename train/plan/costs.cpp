@@ -1,5 +1,7 @@
 #include "train/plan/costs.h"
 
+#include <fmt/format.h>
+
 #include "core/error.h"
 
 namespace tandem {
@@ -21,6 +23,12 @@ double Costs::seconds(const RangeWork& work) const {
 
 const Link& Costs::link_of(Collective op) const {
   const auto found = collectives.find(op);
+  if (found == collectives.end() && !matmuls.empty()) {
+    throw ConfigError(fmt::format(
+        "the machine's file does not say what {} costs: measure with more than one rank, "
+        "build/bench hardware",
+        name_of(op)));
+  }
   return found == collectives.end() ? link : found->second;
 }
 

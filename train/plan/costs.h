@@ -41,6 +41,7 @@ struct Costs {
 
   /// Throws ConfigError for a range that a machine that was measured has not.
   double seconds(const RangeWork& work) const;
+  /// Throws ConfigError for a collective that a machine that was measured has not.
   const Link& link_of(Collective op) const;
 };
 

@@ -99,7 +99,7 @@ class Section {
   void finish() const {
     for (const yaml::Entry& entry : node_->entries) {
       if (std::find(seen_.begin(), seen_.end(), entry.key) == seen_.end()) {
-        yaml::refuse(field(entry), "no such key: configs/hardware/h100.yaml has them all");
+        yaml::refuse(field(entry), "no such key: docs/plan.md has them all");
       }
     }
   }
@@ -248,6 +248,11 @@ double Hardware::crowding(int world) const {
   return gpu ? 1.0 : std::max(1.0, static_cast<double>(ranks_on_host(world)) / ranks_per_host);
 }
 
+double Hardware::peak_of(int world) const {
+  const MatmulRates& matmuls = costs_of(world).matmuls;
+  return matmuls.empty() ? peak_flops : matmuls.best() / crowding(world);
+}
+
 double Hardware::seconds(const Costs& here, Collective op, double bytes, int ranks,
                          int stride) const {
   if (ranks == 1) {
@@ -306,7 +311,6 @@ Hardware load_hardware(const std::string& name, DType storage) {
   if (top.has("measured")) {
     for (const Section& section : top.sections("measured")) {
       hardware.costs.push_back(read_costs(top, section, storage));
-      hardware.peak_flops = std::max(hardware.peak_flops, hardware.costs.back().matmuls.best());
     }
     if (hardware.costs.empty()) {
       throw ConfigError(source.name + ": measured is empty");

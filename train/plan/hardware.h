@@ -23,7 +23,7 @@ struct Hardware {
   bool processes = true;        ///< of CPUs: ranks are processes, else threads of one
   double memory = 0.0;          ///< bytes of one GPU, or of the host
   double reserved = 0.0;        ///< bytes per rank that are not the arena's
-  double peak_flops = 0.0;      ///< of a rank: the data sheet's, dense, or a CPU's fastest matmul
+  double peak_flops = 0.0;      ///< of a rank: the data sheet's, dense; 0: unknown, or measured
   std::vector<Costs> costs;     ///< by ranks on a host, ascending; at least one
   std::optional<Link> network;  ///< between hosts; none: all ranks are on one, however many
   double uncertainty = 0.0;     ///< half width of the 90 % interval, relative
@@ -34,6 +34,9 @@ struct Hardware {
   const Costs& costs_of(int world) const;
   /// By how much ranges are slower because ranks share CPUs; 1 where each has its own.
   double crowding(int world) const;
+  /// Of one of `world` ranks: the data sheet's, or the fastest matmul that was measured of as many
+  /// as are side by side.
+  double peak_of(int world) const;
   /// Of one collective of `bytes` (as the ledger counts them) in a group of `ranks` whose members
   /// are `stride` ranks apart.
   double seconds(const Costs& here, Collective op, double bytes, int ranks, int stride) const;
