@@ -1,7 +1,10 @@
 // What `bench hardware` makes of its measurements: rates of matmuls between those of a lattice,
 // costs that are fitted to steps, and a file that the planner reads.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 #include <sstream>
@@ -25,6 +28,8 @@
 namespace tandem::test {
 namespace {
 
+using ::testing::ElementsAre;
+
 /// Two ranks of one host, as `bench hardware` measures them: every matmul at 50 GFLOP/s.
 MeasuredHardware measured_machine() {
   const std::vector<double> rates(
@@ -33,7 +38,8 @@ MeasuredHardware measured_machine() {
   one.types.push_back(
       {.storage = DType::kF32,
        .gflops = {rates, rates, rates},
-       .ranges = {{"bias, dropout, residual", {1e-6, 0.0, 2e-10, 1.0}}, {"fc2 gemm", {}}},
+       .ranges = {{"norm", {1e-6, 0.0, 2e-10, 1.0}}, {"fc2 gemm", {}}},
+       .cold_ranges = {{"norm", {3e-6, 0.0, 4e-10, 1.0}}, {"fc2 gemm", {.matmul = 2.0}}},
        .step_fixed = 3e-6});
   two.types = one.types;
   two.collectives = {.links = {{Collective::kAllReduce, {4e-6, 5e9}}}, .waits = 0.03};
@@ -58,9 +64,13 @@ TEST(PlanHardware, IsReadBackAsBenchWroteIt) {
   EXPECT_EQ(hardware.crowding(2), 1.0);
   EXPECT_EQ(hardware.crowding(8), 4.0) << "all on one host, on two CPUs";
   const Costs& two = hardware.costs_of(2);
-  EXPECT_NEAR(two.seconds({"bias, dropout, residual", 0.0, 1e6}), 1e-6 + 2e-4, 1e-9);
+  EXPECT_NEAR(two.seconds({"norm", 0.0, 1e6}), 1e-6 + 2e-4, 1e-9);
+  EXPECT_NEAR(two.seconds({"norm", 0.0, 1e6}, 0.5), 2e-6 + 3e-4, 1e-9);
+  EXPECT_EQ(hardware.cold_share(20e6), 0.0) << "all in caches";
+  EXPECT_EQ(hardware.cold_share(80e6), 0.75);
   const RangeWork product = {"fc2 gemm", 2e9, 0.0, MatmulSize{MatmulKind::kForward, 100, 1e4, 1e3}};
   EXPECT_NEAR(two.seconds(product), 2e9 / 50e9, 1e-6);
+  EXPECT_NEAR(two.seconds(product, 0.25), 1.25 * 2e9 / 50e9, 1e-6);
   EXPECT_NEAR(hardware.seconds(two, Collective::kAllReduce, 1e6, 2, 1), 4e-6 + 2e-4, 1e-9);
   EXPECT_NEAR(two.step_fixed, 3e-6, 1e-12);
   EXPECT_NEAR(two.waits, 0.03, 1e-12);
@@ -166,6 +176,21 @@ TEST(RankWork, LeavesTheActivationToMatmulsThatMakeIt) {
   }
 }
 
+TEST(RankWork, NamesTheKernelWhereARangeMayRunSeveral) {
+  const auto names = [](std::vector<std::string> overrides) {
+    overrides.emplace_back("data.format=synthetic");
+    const Config config = parse_config("{}\n", {.file = "test", .overrides = overrides});
+    const RankWork work(config, {1, 1, 0}, {DType::kF32, DType::kF32, DType::kF32}, 64.0, false);
+    return std::array{work.activation().name(), work.activation_backward().name(),
+                      work.residual().name(), work.fetch().name(), work.norm().name()};
+  };
+  EXPECT_THAT(names({}), ElementsAre("gelu", "gelu backward", "bias, residual", "fetch", "norm"));
+  EXPECT_THAT(names({"model.activation=swiglu", "model.dropout=0.1"}),
+              ElementsAre("swiglu", "swiglu backward", "bias, dropout, residual", "fetch", "norm"));
+  EXPECT_THAT(names({"model.activation=relu", "model.kind=ffn"}),
+              ElementsAre("relu", "relu backward", "bias, residual", "fetch of noise", "norm"));
+}
+
 TEST(PlanFit, SlowsMatmulsOfAKindAlikeAndFitsTheRestByBytes) {
   const MatmulRates matmuls = odd_rates();
   const auto product = [](std::string_view range, MatmulKind kind, double out, double beside) {
@@ -174,17 +199,26 @@ TEST(PlanFit, SlowsMatmulsOfAKindAlikeAndFitsTheRestByBytes) {
   };
   std::vector<RangeSample> samples;
   for (const double out : {64.0, 96.0, 128.0}) {
+    const auto add_seconds = [&](const RangeWork& work, double warm) {
+      samples.push_back({work, 2.0 * warm, warm});
+    };
     const auto add = [&](const RangeWork& work, double slower) {
-      samples.push_back({work, slower * matmuls.seconds(*work.matmul) + 1e-10 * work.beside_bytes});
+      add_seconds(work, slower * matmuls.seconds(*work.matmul) + 1e-10 * work.beside_bytes);
     };
     add(product("fc1 gemm", MatmulKind::kForward, out, 0.0), 1.1);
     add(product("fc2 gemm", MatmulKind::kForward, out, 0.0), 1.1);
     add(product("head wgrad", MatmulKind::kWeightGradient, out, 0.0), 1.3);
     add(product("fc1 wgrad", MatmulKind::kWeightGradient, out, 1e4 * out), 1.3);
-    samples.push_back({{"norm", 0.0, 1e5 * out}, 2e-6 + 1e-5 * out});
+    add_seconds({"norm", 0.0, 1e5 * out}, 2e-6 + 1e-5 * out);
+    for (const char* kernel : {"gelu", "relu"}) {
+      const RangeWork work = {.range = "activation", .bytes = 1e5 * out, .kernel = kernel};
+      add_seconds(work, (*kernel == 'g' ? 3e-10 : 1e-10) * work.bytes);
+    }
   }
-  const auto costs = fit_ranges(samples, matmuls);
-  ASSERT_EQ(costs.size(), 5u);
+  const auto costs = fit_ranges(samples, &RangeSample::warm, matmuls);
+  ASSERT_EQ(costs.size(), 7u);
+  EXPECT_NEAR(costs.at("gelu").per_byte, 3e-10, 1e-12);
+  EXPECT_NEAR(costs.at("relu").per_byte, 1e-10, 1e-12);
   EXPECT_NEAR(costs.at("fc1 gemm").matmul, 1.1, 1e-3);
   EXPECT_NEAR(costs.at("fc2 gemm").matmul, 1.1, 1e-3);
   EXPECT_NEAR(costs.at("head wgrad").matmul, 1.3, 1e-3);
@@ -192,6 +226,7 @@ TEST(PlanFit, SlowsMatmulsOfAKindAlikeAndFitsTheRestByBytes) {
   EXPECT_NEAR(costs.at("fc1 wgrad").per_byte, 1e-10, 1e-12);
   EXPECT_NEAR(costs.at("norm").fixed, 2e-6, 1e-8);
   EXPECT_NEAR(costs.at("norm").per_byte, 1e-10, 1e-12);
+  EXPECT_NEAR(fit_ranges(samples, &RangeSample::cold, matmuls).at("fc1 gemm").matmul, 2.2, 2e-3);
 }
 
 TEST(PlanFit, WaitsAreWhatAllCallsTookBeyondTheRest) {
@@ -218,6 +253,7 @@ TEST(PlanCosts, OfARangeOrCollectiveThatTheFileHasNotAreRefused) {
   costs.ranges["norm"] = {1e-6, 0.0, 1e-10, 1.0};
   EXPECT_GT(costs.seconds({"norm", 0.0, 1e6}), 0.0);
   EXPECT_THROW(costs.seconds({"activation", 0.0, 1e6}), ConfigError);
+  EXPECT_THROW(costs.seconds({.range = "norm", .bytes = 1e6, .kernel = "other"}), ConfigError);
   costs.collectives[Collective::kAllReduce] = {4e-6, 5e9};
   EXPECT_EQ(costs.link_of(Collective::kAllReduce).bytes_per_s, 5e9);
   EXPECT_THROW(costs.link_of(Collective::kAllGather), ConfigError);
@@ -235,7 +271,7 @@ TEST(SampleConfigs, FitAnyNumberOfRanks) {
 
 TEST(Lattice, LeavesLargeMatmulsToTheRoundsThatAskForThem) {
   const auto device = make_cpu_device(1);
-  Lattice lattice(*device, {DType::kF32, DType::kF32, DType::kF32});
+  Lattice lattice(*device, {DType::kF32, DType::kF32, DType::kF32}, largest_matmul(40e9));
   lattice.round(/*with_large=*/false);
   const auto rate = [rates = lattice.rates()](std::size_t row, std::size_t out, std::size_t in) {
     return rates[1][(row * kLatticeWidths.size() + out) * kLatticeWidths.size() + in];
@@ -243,6 +279,39 @@ TEST(Lattice, LeavesLargeMatmulsToTheRoundsThatAskForThem) {
   EXPECT_GT(rate(0, 0, 0), 0.0);
   EXPECT_GT(rate(5, 0, 3), 0.0) << "2048 x 64 x 256, the largest of the small";
   EXPECT_EQ(rate(5, 3, 3), 0.0) << "2048 x 256 x 256";
+}
+
+TEST(Lattice, MeasuresWhatIsNotTooLarge) {
+  constexpr double kLargest = 1 << 24;
+  const auto device = make_cpu_device(1);
+  Lattice lattice(*device, {DType::kF32, DType::kF32, DType::kF32}, kLargest);
+  lattice.round(/*with_large=*/true);
+  const auto rate = [rates = lattice.rates()](std::size_t row, std::size_t out, std::size_t in) {
+    return rates[2][(row * kLatticeWidths.size() + out) * kLatticeWidths.size() + in];
+  };
+  EXPECT_GT(rate(2, 3, 3), 0.0) << "256 x 256 x 256";
+  EXPECT_EQ(rate(2, 3, 4), 0.0) << "256 x 256 x 384";
+  EXPECT_GT(rate(0, 1, 3), 0.0) << "64 x 128 x 256, a short one";
+  EXPECT_EQ(rate(0, 3, 3), 0.0) << "64 x 256 x 256";
+}
+
+TEST(LargestMatmul, TakesAFewMillisecondsUnlessThatIsTooSmall) {
+  EXPECT_EQ(largest_matmul(40e9), 3 << 27);
+  EXPECT_EQ(largest_matmul(1e12), 2.5e9);
+  const auto device = make_cpu_device(1);
+  const double flops = middle_matmul_flops(*device, {DType::kF32, DType::kF32, DType::kF32});
+  EXPECT_GT(flops, 1e8);
+  EXPECT_LT(flops, 1e13);
+}
+
+TEST(SampleSteps, AreColdInTheFirstMicroBatch) {
+  const auto sample = [](const std::vector<double>& calls, std::int64_t micro_batches) {
+    const RangeSample found = range_sample({"norm"}, calls, micro_batches);
+    return std::pair(found.cold, found.warm);
+  };
+  EXPECT_EQ(sample({8.0, 6.0, 4.0, 4.0, 3.0, 1.0}, 3), std::pair(7.0, 3.0));
+  EXPECT_EQ(sample({4.0, 2.0}, 1), std::pair(3.0, 3.0));
+  EXPECT_EQ(sample({5.0}, 4), std::pair(5.0, 5.0)) << "once a step";
 }
 
 /// `settings` on one rank, as bench hardware trains it.
@@ -272,12 +341,12 @@ TEST(SampleSteps, TakeEveryRangeThatThePlannerKnows) {
                                                    {"model.kind=ffn", "precision=fp16"}}) {
     const StepSamples samples = sampled(settings);  // throws where one is missing
     for (const RangeSample& sample : samples.ranges) {
-      EXPECT_GT(sample.seconds, 0.0) << sample.work.range;
-      seen.insert(sample.work.range);
+      EXPECT_GT(std::min(sample.cold, sample.warm), 0.0) << sample.work.range;
+      seen.insert(sample.work.name());
     }
   }
-  for (const char* range : {"fc1 gemm", "activation", "fc2 dgrad", "activation backward",
-                            "dropout backward", "head wgrad", "squared error", "optimizer"}) {
+  for (const char* range : {"fc1 gemm", "gelu", "fc2 dgrad", "swiglu backward", "dropout backward",
+                            "head wgrad", "squared error", "optimizer"}) {
     EXPECT_TRUE(seen.contains(range)) << range;
   }
 }

@@ -82,36 +82,40 @@ std::vector<double> fit_costs(const std::vector<FitSample>& samples) {
   return found;
 }
 
-std::map<std::string, RangeCost> fit_ranges(const std::vector<RangeSample>& samples,
-                                            const MatmulRates& matmuls) {
+RangeCosts fit_ranges(const std::vector<RangeSample>& samples, double RangeSample::*seconds,
+                      const MatmulRates& matmuls) {
   std::map<std::string, std::vector<FitSample>> others;
   std::map<std::string, std::size_t> matmul_ranges;  // and the term of what is beside
-  for (const auto& [work, seconds] : samples) {
-    const std::string range(work.range);
+  for (const RangeSample& sample : samples) {
+    const RangeWork& work = sample.work;
+    const std::string range(work.name());
     if (work.matmul) {
       matmul_ranges.emplace(range, kMatmulKinds + matmul_ranges.size());
     } else {
-      others[range].push_back({{1.0, work.bytes}, seconds});
+      others[range].push_back({{1.0, work.bytes}, sample.*seconds});
     }
   }
-  std::map<std::string, RangeCost> costs;
+  RangeCosts costs;
   for (const auto& [range, of_range] : others) {
     const std::vector<double> found = fit_costs(of_range);
     costs[range] = {.fixed = found[0], .per_byte = found[1]};
   }
   std::vector<FitSample> products;
-  for (const auto& [work, seconds] : samples) {
+  for (const RangeSample& sample : samples) {
+    const RangeWork& work = sample.work;
     if (work.matmul) {
-      FitSample sample = {std::vector<double>(kMatmulKinds + matmul_ranges.size(), 0.0), seconds};
-      sample.terms[static_cast<std::size_t>(work.matmul->kind)] = matmuls.seconds(*work.matmul);
-      sample.terms[matmul_ranges.at(std::string(work.range))] = work.beside_bytes;
-      products.push_back(std::move(sample));
+      FitSample equation = {std::vector<double>(kMatmulKinds + matmul_ranges.size(), 0.0),
+                            sample.*seconds};
+      equation.terms[static_cast<std::size_t>(work.matmul->kind)] = matmuls.seconds(*work.matmul);
+      equation.terms[matmul_ranges.at(std::string(work.name()))] = work.beside_bytes;
+      products.push_back(std::move(equation));
     }
   }
   const std::vector<double> found = fit_costs(products);
-  for (const auto& [work, seconds] : samples) {
+  for (const RangeSample& sample : samples) {
+    const RangeWork& work = sample.work;
     if (work.matmul) {
-      const std::string range(work.range);
+      const std::string range(work.name());
       costs[range] = {.per_byte = found[matmul_ranges.at(range)],
                       .matmul = found[static_cast<std::size_t>(work.matmul->kind)]};
     }

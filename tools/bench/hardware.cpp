@@ -118,8 +118,8 @@ class Crowd {
  private:
   using Samplers = std::vector<std::unique_ptr<StepSampler>>;
   struct Type {
-    Type(Device& device, const Precision& its_precision)
-        : precision(its_precision), lattice(device, its_precision) {}
+    Type(Device& device, const Precision& its_precision, double largest)
+        : precision(its_precision), lattice(device, its_precision, largest) {}
 
     Precision precision;
     Lattice lattice;
@@ -157,7 +157,10 @@ class Crowd {
   void make_samplers(const std::vector<DType>& types) {
     for (const DType storage : types) {
       const Precision precision = precision_with(storage);
-      Type& type = *types_.emplace_back(std::make_unique<Type>(*device_, precision));
+      std::vector<double> flops = {middle_matmul_flops(*device_, precision)};
+      average(flops);
+      Type& type = *types_.emplace_back(
+          std::make_unique<Type>(*device_, precision, largest_matmul(flops.front())));
       for (const Config& config : model_configs(storage)) {
         type.models.push_back(sampler(precision, config));
       }
@@ -186,7 +189,7 @@ class Crowd {
   void average(StepSamples& steps) {
     std::vector<double*> times = {&steps.rest};
     for (RangeSample& range : steps.ranges) {
-      times.push_back(&range.seconds);
+      times.insert(times.end(), {&range.cold, &range.warm});
     }
     for (CollectiveSample& collective : steps.collectives) {
       times.insert(times.end(), {&collective.seconds, &collective.since});
@@ -224,7 +227,8 @@ class Crowd {
     }
     const MatmulRates matmuls({kLatticeRows.begin(), kLatticeRows.end()},
                               {kLatticeWidths.begin(), kLatticeWidths.end()}, result.gflops);
-    result.ranges = fit_ranges(type.ranges, matmuls);
+    result.ranges = fit_ranges(type.ranges, &RangeSample::warm, matmuls);
+    result.cold_ranges = fit_ranges(type.ranges, &RangeSample::cold, matmuls);
     std::sort(type.rests.begin(), type.rests.end());
     result.step_fixed = type.rests[type.rests.size() / 2];
     return result;

@@ -18,7 +18,7 @@ namespace tandem {
 struct MeasuredType {
   DType storage = DType::kF32;
   LatticeRates gflops;
-  std::map<std::string, RangeCost> ranges;
+  RangeCosts ranges, cold_ranges;
   double step_fixed = 0.0;  ///< seconds
 };
 

@@ -7,6 +7,10 @@ namespace tandem {
 
 namespace {
 
+/// That a rank keeps in caches, of what its micro-batches go through: not measured, but what
+/// predicts steps of models of 9 to 74 MB best on two CPUs with 2 MiB of their own (docs/plan.md).
+constexpr int kCacheMb = 20;
+
 template <typename Numbers>
 std::string list(const Numbers& numbers) {
   return fmt::format("[{:.4g}]", fmt::join(numbers, ", "));
@@ -17,6 +21,16 @@ std::string rates(const std::vector<double>& gflops) {
   return fmt::format("[{:.3g}]", fmt::join(gflops, ", "));
 }
 
+std::string costs(const RangeCosts& ranges) {
+  std::string text;
+  for (const auto& [range, cost] : ranges) {
+    text +=
+        fmt::format("          {}: {{us: {:.4g}, matmul: {:.4g}, s_per_tb: {:.4g}}}\n",
+                    yaml::string_text(range), cost.fixed * 1e6, cost.matmul, cost.per_byte * 1e12);
+  }
+  return text;
+}
+
 std::string type_text(const MeasuredType& type) {
   std::string text = fmt::format("      {}:\n        step_us: {:.4g}\n        gflops:\n",
                                  name_of(type.storage), type.step_fixed * 1e6);
@@ -24,13 +38,8 @@ std::string type_text(const MeasuredType& type) {
   for (std::size_t kind = 0; kind < kMatmulKinds; ++kind) {
     text += fmt::format("          {}: {}\n", kNames[kind], rates(type.gflops[kind]));
   }
-  text += "        ranges:\n";
-  for (const auto& [range, cost] : type.ranges) {
-    text +=
-        fmt::format("          {}: {{us: {:.4g}, matmul: {:.4g}, s_per_tb: {:.4g}}}\n",
-                    yaml::string_text(range), cost.fixed * 1e6, cost.matmul, cost.per_byte * 1e12);
-  }
-  return text;
+  return text + "        ranges:\n" + costs(type.ranges) + "        cold_ranges:\n" +
+         costs(type.cold_ranges);
 }
 
 std::string ranks_text(const MeasuredRanks& ranks) {
@@ -59,8 +68,9 @@ std::string to_yaml(const MeasuredHardware& hardware) {
   }
   text += fmt::format(
       "ranks_per_host: {}\nranks_are: {}\nmemory_gib: {:.4g}\nreserved_gib: 0\nuncertainty: "
-      "0.25\n",
-      hardware.cpus, hardware.processes ? "processes" : "threads", hardware.memory / kGiB);
+      "0.25\ncache_mb: {}\n",
+      hardware.cpus, hardware.processes ? "processes" : "threads", hardware.memory / kGiB,
+      kCacheMb);
   text += fmt::format("matmul_shapes:\n  rows: {}\n  widths: {}\nmeasured:\n", list(kLatticeRows),
                       list(kLatticeWidths));
   for (const MeasuredRanks& ranks : hardware.ranks) {

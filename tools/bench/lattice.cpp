@@ -9,30 +9,24 @@ namespace tandem {
 
 namespace {
 
-/// Of multiplications: what takes long, and what takes long enough to hide the making of a kernel.
-constexpr double kLarge = 1 << 25;
-constexpr double kHidesTheKernel = 1 << 26;
-/// Larger matmuls are as fast as those whose longest side is half as long, which is far from true
-/// before oneDNN has changed its algorithm for the last time. Of those with a short side fewer are
-/// measured: they are many, and few of a model's matmuls are so thin.
-constexpr double kMost = 3 << 27;
-constexpr double kMostOfShortSides = 1 << 26;
+/// Seconds, of a first call, in which the making of its kernel hides: oneDNN takes about a
+/// millisecond, in which a CPU with AMX multiplies more than a large matmul.
+constexpr double kHidesTheKernel = 5e-3;
+/// Of the largest, what takes long, and what has a short side.
+constexpr double kLong = 1.0 / 12.0, kShort = 1.0 / 6.0;
 constexpr double kLongRows = 256.0, kLongWidth = 192.0;
 
-bool is_measured(double rows, double out, double in) {
-  const double size = rows * out * in;
-  return size <= kMostOfShortSides ||
-         (size <= kMost && rows >= kLongRows && std::min(out, in) >= kLongWidth);
-}
+/// Numbers of a ring, at least: a few megabytes.
+constexpr std::int64_t kRing = 1 << 21;
 
-/// Memory of matrices that are placed one behind the other, and round again: in a step no matrix is
-/// still in the core's own caches.
+/// Memory of matrices that are placed one behind the other, and round again after kRing numbers: as
+/// in a step of a model that is not small, no matrix is still in the core's own caches, and most
+/// are in the one that cores share.
 class Ring {
  public:
-  Ring(Device& device, DType dtype, double numbers)
-      : device_(device),
-        memory_(device.allocate(static_cast<std::size_t>(numbers) * size_of(dtype)), dtype,
-                {static_cast<std::int64_t>(numbers)}) {
+  Ring(Device& device, DType dtype, double numbers) : device_(device) {
+    const std::int64_t size = std::max(kRing, static_cast<std::int64_t>(numbers));
+    memory_ = {device.allocate(static_cast<std::size_t>(size) * size_of(dtype)), dtype, {size}};
     visit_floating(dtype, [&](auto type) {
       auto* values = memory_.as<decltype(type)>();
       for (std::int64_t i = 0; i < memory_.numel(); ++i) {
@@ -47,7 +41,7 @@ class Ring {
 
   Tensor next(double rows, double columns) {
     const Shape shape = {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)};
-    if (used_ + shape.numel() > memory_.numel()) {
+    if (used_ + shape.numel() > std::max(kRing, shape.numel())) {
       used_ = 0;
     }
     const Tensor place = memory_.slice(0, used_, shape.numel()).reshape(shape);
@@ -61,28 +55,78 @@ class Ring {
   std::int64_t used_ = 0;
 };
 
-}  // namespace
+/// The matrices of a linear layer, `tokens` numbers of each that has the layer's rows.
+class LinearLayer {
+ public:
+  LinearLayer(Device& device, const Precision& precision, double tokens, double weights)
+      : device_(device),
+        stream_(device.make_stream("lattice")),
+        x_(device, precision.storage, tokens),
+        y_(device, precision.storage, tokens),
+        w_(device, precision.storage, weights),
+        d_w_(device, precision.main, weights),
+        result_(device, precision.storage, tokens) {}
 
-/// The matrices of a linear layer.
-struct Lattice::Matrices {
-  // Enough for short sides too.
-  static constexpr double kTokens = kMost / kLongWidth;
-  static constexpr double kWeights = kMost / kLongRows;
+  /// Of one call.
+  double seconds(const MatmulSize& size) {
+    const Tensor x = x_.next(size.rows, size.in);
+    const Tensor y = y_.next(size.rows, size.out);
+    const Tensor w = w_.next(size.out, size.in);
+    const Tensor d_w = d_w_.next(size.out, size.in);
+    Gemm gemm;
+    switch (size.kind) {
+      case MatmulKind::kForward:
+        gemm = {.a = x, .b = w, .c = result_.next(size.rows, size.out), .transpose_b = true};
+        break;
+      case MatmulKind::kInputGradient:
+        gemm = {.a = y, .b = w, .c = result_.next(size.rows, size.in)};
+        break;
+      case MatmulKind::kWeightGradient:
+        gemm = {.a = y, .b = x, .c = d_w, .transpose_a = true, .write = Write::kAccumulate};
+        break;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    device_.gemm(*stream_, gemm);
+    stream_->synchronize();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
 
-  Matrices(Device& device, const Precision& precision)
-      : x(device, precision.storage, kTokens),
-        y(device, precision.storage, kTokens),
-        w(device, precision.storage, kWeights),
-        d_w(device, precision.main, kWeights),
-        result(device, precision.storage, kTokens) {}
-
-  Ring x, y, w, d_w, result;
+ private:
+  Device& device_;
+  std::unique_ptr<Stream> stream_;
+  Ring x_, y_, w_, d_w_, result_;
 };
 
-Lattice::Lattice(Device& device, const Precision& precision)
-    : device_(device),
-      stream_(device.make_stream("lattice")),
-      matrices_(std::make_unique<Matrices>(device, precision)) {
+}  // namespace
+
+double middle_matmul_flops(Device& device, const Precision& precision) {
+  constexpr double kSide = 512.0;
+  constexpr MatmulSize kMiddle = {MatmulKind::kForward, kSide, kSide, kSide};
+  LinearLayer layer(device, precision, kSide * kSide, kSide * kSide);
+  double fastest = layer.seconds(kMiddle);
+  for (int i = 0; i < 5; ++i) {
+    fastest = std::min(fastest, layer.seconds(kMiddle));
+  }
+  return kMiddle.flops() / fastest;
+}
+
+double largest_matmul(double flops) {
+  constexpr double kFew = 5e-3;  // seconds
+  constexpr double kLastAlgorithm = 3 << 27;
+  return std::max(kLastAlgorithm, kFew * flops / 2.0);
+}
+
+struct Lattice::Matrices : LinearLayer {
+  using LinearLayer::LinearLayer;
+};
+
+Lattice::Lattice(Device& device, const Precision& precision, double largest)
+    : largest_(largest),
+      // Enough for short sides too.
+      matrices_(std::make_unique<Matrices>(
+          device, precision,
+          std::min(largest / kLongWidth, kLatticeRows.back() * kLatticeWidths.back()),
+          std::min(largest / kLongRows, kLatticeWidths.back() * kLatticeWidths.back()))) {
   rounds_.fill(std::vector<std::vector<double>>(kLatticeRows.size() * kLatticeWidths.size() *
                                                 kLatticeWidths.size()));
 }
@@ -91,7 +135,8 @@ Lattice::~Lattice() = default;
 
 void Lattice::round(bool with_large) {
   for (int i = 0; i < 10; ++i) {
-    seconds({MatmulKind::kForward, kLatticeRows[0], kLatticeWidths[0], kLatticeWidths[0]});
+    matrices_->seconds(
+        {MatmulKind::kForward, kLatticeRows[0], kLatticeWidths[0], kLatticeWidths[0]});
   }  // threads are awake
   std::size_t point = 0;
   for (const double rows : kLatticeRows) {
@@ -99,15 +144,16 @@ void Lattice::round(bool with_large) {
       for (const double in : kLatticeWidths) {
         const double size = rows * out * in;
         for (std::size_t kind = 0; kind < kMatmulKinds && is_measured(rows, out, in); ++kind) {
-          if (size > kLarge && !with_large) {
+          if (size > largest_ * kLong && !with_large) {
             continue;
           }
           const MatmulSize product = {static_cast<MatmulKind>(kind), rows, out, in};
           std::vector<double>& rates = rounds_[kind][point];
-          if (rates.empty() && size <= kHidesTheKernel) {
-            seconds(product);
+          double taken = matrices_->seconds(product);
+          if (rates.empty() && taken < kHidesTheKernel) {
+            taken = matrices_->seconds(product);
           }
-          rates.push_back(product.flops() / seconds(product) * 1e-9);
+          rates.push_back(product.flops() / taken * 1e-9);
         }
         ++point;
       }
@@ -129,28 +175,9 @@ LatticeRates Lattice::rates() const {
   return medians;
 }
 
-double Lattice::seconds(const MatmulSize& size) {
-  const Tensor x = matrices_->x.next(size.rows, size.in);
-  const Tensor y = matrices_->y.next(size.rows, size.out);
-  const Tensor w = matrices_->w.next(size.out, size.in);
-  const Tensor d_w = matrices_->d_w.next(size.out, size.in);
-  Gemm gemm;
-  switch (size.kind) {
-    case MatmulKind::kForward:
-      gemm = {
-          .a = x, .b = w, .c = matrices_->result.next(size.rows, size.out), .transpose_b = true};
-      break;
-    case MatmulKind::kInputGradient:
-      gemm = {.a = y, .b = w, .c = matrices_->result.next(size.rows, size.in)};
-      break;
-    case MatmulKind::kWeightGradient:
-      gemm = {.a = y, .b = x, .c = d_w, .transpose_a = true, .write = Write::kAccumulate};
-      break;
-  }
-  const auto start = std::chrono::steady_clock::now();
-  device_.gemm(*stream_, gemm);
-  stream_->synchronize();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+bool Lattice::is_measured(double rows, double out, double in) const {
+  const bool is_short = rows < kLongRows || std::min(out, in) < kLongWidth;
+  return rows * out * in <= (is_short ? kShort : 1.0) * largest_;
 }
 
 }  // namespace tandem

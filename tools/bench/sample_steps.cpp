@@ -20,7 +20,7 @@ double seconds_between(TraceRecorder::Clock::time_point start,
 }
 
 /// A step is the sum of many calls: their mean counts, with what now and then takes longer.
-double mean(const std::vector<double>& values) {
+double mean(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
@@ -42,10 +42,7 @@ std::map<std::string, RangeWork, std::less<>> works_of(const Config& config, con
     works.emplace(each.range, each);
   }
   // The profiler's range covers all micro-batches of a step.
-  RangeWork fetch = work.fetch();
-  fetch.bytes *= static_cast<double>(config.accumulation());
-  works.erase(std::string(fetch.range));
-  works.emplace("fetch", fetch);
+  works.at("fetch").bytes *= static_cast<double>(config.accumulation());
   return works;
 }
 
@@ -60,6 +57,15 @@ std::optional<Collective> collective_of(std::string_view text) {
 }
 
 }  // namespace
+
+RangeSample range_sample(const RangeWork& work, std::span<const double> calls,
+                         std::int64_t micro_batches) {
+  const std::size_t first = calls.size() / static_cast<std::size_t>(micro_batches);
+  if (first == 0 || first == calls.size()) {
+    return {work, mean(calls), mean(calls)};
+  }
+  return {work, mean(calls.first(first)), mean(calls.subspan(first))};
+}
 
 StepSampler::StepSampler(const RankContext& rank, const Config& config)
     : rank_(rank),
@@ -149,7 +155,7 @@ StepSamples StepSampler::take_apart(const TraceRecorder& trace) const {
       throw InternalError("no step has the range \"" + name +
                           "\" that the planner knows: " + kFollowTheLayers);
     }
-    samples.ranges.push_back({work, mean(found->second)});
+    samples.ranges.push_back(range_sample(work, found->second, config_.accumulation()));
   }
   const int ranks = std::max(rank_.tensor_parallel->size(), rank_.data_parallel->size());
   for (auto& [key, calls] : collectives) {

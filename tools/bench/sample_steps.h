@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,17 @@
 
 namespace tandem {
 
-/// A range of a step, and how long one call of it takes.
+/// A range of a step, and how long one call of it takes, on average: in the first micro-batch,
+/// before which other models had the caches, and in the later ones. Of a range that is called once
+/// a step the two are the same.
 struct RangeSample {
   RangeWork work;
-  double seconds = 0.0;  ///< mean over the calls, here and below
+  double cold = 0.0;  ///< seconds
+  double warm = 0.0;
 };
+/// Of `calls`, in seconds, in this order, in so many micro-batches.
+RangeSample range_sample(const RangeWork& work, std::span<const double> calls,
+                         std::int64_t micro_batches);
 
 /// A collective that is called and waited for.
 struct CollectiveSample {
@@ -30,8 +37,8 @@ struct CollectiveSample {
   int ranks = 1;
   double bytes = 0.0;  ///< as the ledger counts them
   std::int64_t calls = 0;
-  double seconds = 0.0;
-  double since = 0.0;  ///< computed since the collective before
+  double seconds = 0.0;  ///< mean over the calls, here and below
+  double since = 0.0;    ///< computed since the collective before
 };
 
 struct StepSamples {

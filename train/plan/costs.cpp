@@ -6,14 +6,19 @@
 
 namespace tandem {
 
-double Costs::seconds(const RangeWork& work) const {
-  const auto found = ranges.find(work.range);
-  if (found == ranges.end() && !matmuls.empty()) {
-    throw ConfigError("the machine's file has no range \"" + std::string(work.range) +
+double Costs::seconds(const RangeWork& work, double cold) const {
+  const double warm = seconds(work, ranges);
+  return cold_ranges.empty() ? warm : warm + cold * (seconds(work, cold_ranges) - warm);
+}
+
+double Costs::seconds(const RangeWork& work, const RangeCosts& costs) const {
+  const auto found = costs.find(work.name());
+  if (found == costs.end() && !matmuls.empty()) {
+    throw ConfigError("the machine's file has no range \"" + std::string(work.name()) +
                       "\": another version of bench hardware wrote it. Measure again: "
                       "build/bench hardware");
   }
-  const RangeCost& cost = found == ranges.end() ? any : found->second;
+  const RangeCost& cost = found == costs.end() ? any : found->second;
   if (work.matmul && !matmuls.empty()) {
     return cost.fixed + cost.matmul * matmuls.seconds(*work.matmul) +
            work.beside_bytes * cost.per_byte;

@@ -20,6 +20,9 @@ struct RangeCost {
   double matmul = 1.0;
 };
 
+/// By RangeWork::name().
+using RangeCosts = std::map<std::string, RangeCost, std::less<>>;
+
 /// The alpha-beta model: a message of b bytes takes latency + b / bytes_per_s.
 struct Link {
   double latency = 0.0;      ///< seconds
@@ -31,7 +34,10 @@ struct Costs {
   int threads = 1;  ///< of each
   MatmulRates matmuls;
   RangeCost any;  ///< of every range, of a machine that is known by rates
-  std::map<std::string, RangeCost, std::less<>> ranges;
+  RangeCosts ranges;
+  /// Of a micro-batch whose data others had driven out of the caches; empty where that is not
+  /// known.
+  RangeCosts cold_ranges;
   Link link;                               ///< between ranks of a host
   std::map<Collective, Link> collectives;  ///< in its place, where they were measured
   /// Ranks of a machine that was measured are not equally fast in every moment: a collective waits
@@ -39,10 +45,14 @@ struct Costs {
   double waits = 0.0;
   double step_fixed = 0.0;  ///< seconds per step beside ranges and collectives
 
-  /// Throws ConfigError for a range that a machine that was measured has not.
-  double seconds(const RangeWork& work) const;
+  /// `cold`: the share of a range's data, from 0 to 1, that is in no cache. Throws ConfigError for
+  /// a range that a machine that was measured has not.
+  double seconds(const RangeWork& work, double cold = 0.0) const;
   /// Throws ConfigError for a collective that a machine that was measured has not.
   const Link& link_of(Collective op) const;
+
+ private:
+  double seconds(const RangeWork& work, const RangeCosts& costs) const;
 };
 
 }  // namespace tandem

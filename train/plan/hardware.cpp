@@ -130,6 +130,15 @@ RangeCost read_cost(Section section) {
   return cost;
 }
 
+RangeCosts read_ranges(Section section) {
+  RangeCosts costs;
+  for (const std::string& range : section.keys()) {
+    costs.emplace(range, read_cost(section.section(range)));
+  }
+  section.finish();
+  return costs;
+}
+
 MatmulRates read_matmuls(Section& file, Section section) {
   Section shapes = file.section("matmul_shapes");
   std::array<std::vector<double>, kMatmulKinds> gflops = {section.numbers("forward"),
@@ -175,9 +184,9 @@ Costs read_costs(Section& file, Section section, DType storage) {
   Section type = types.section(name);
   costs.step_fixed = type.number("step_us") * 1e-6;
   costs.matmuls = read_matmuls(file, type.section("gflops"));
-  Section ranges = type.section("ranges");
-  for (const std::string& range : ranges.keys()) {
-    costs.ranges.emplace(range, read_cost(ranges.section(range)));
+  costs.ranges = read_ranges(type.section("ranges"));
+  if (type.has("cold_ranges")) {
+    costs.cold_ranges = read_ranges(type.section("cold_ranges"));
   }
   type.finish();
   section.finish();
@@ -253,6 +262,10 @@ double Hardware::peak_of(int world) const {
   return matmuls.empty() ? peak_flops : matmuls.best() / crowding(world);
 }
 
+double Hardware::cold_share(double bytes) const {
+  return cache > 0.0 && bytes > cache ? 1.0 - cache / bytes : 0.0;
+}
+
 double Hardware::seconds(const Costs& here, Collective op, double bytes, int ranks,
                          int stride) const {
   if (ranks == 1) {
@@ -300,6 +313,9 @@ Hardware load_hardware(const std::string& name, DType storage) {
   hardware.memory = top.number("memory_gib") * kGiB;
   hardware.reserved = top.number("reserved_gib") * kGiB;
   hardware.uncertainty = top.number("uncertainty");
+  if (top.has("cache_mb")) {
+    hardware.cache = top.number("cache_mb") * 1e6;
+  }
   if (top.has("ranks_are")) {
     top.read("ranks_are", [&](const yaml::Field& field) {
       hardware.processes = !one_of(field, "threads", "processes");

@@ -27,6 +27,7 @@ struct Hardware {
   std::vector<Costs> costs;     ///< by ranks on a host, ascending; at least one
   std::optional<Link> network;  ///< between hosts; none: all ranks are on one, however many
   double uncertainty = 0.0;     ///< half width of the 90 % interval, relative
+  double cache = 0.0;           ///< bytes that the ranks of a CPU keep in caches; 0: not known
 
   /// Ranks on one host, of `world`.
   int ranks_on_host(int world) const { return network ? std::min(world, ranks_per_host) : world; }
@@ -34,6 +35,9 @@ struct Hardware {
   const Costs& costs_of(int world) const;
   /// By how much ranges are slower because ranks share CPUs; 1 where each has its own.
   double crowding(int world) const;
+  /// Of `bytes` that the ranks of a CPU go through again and again, the share, from 0 to 1, that
+  /// caches do not keep.
+  double cold_share(double bytes) const;
   /// Of one of `world` ranks: the data sheet's, or the fastest matmul that was measured of as many
   /// as are side by side.
   double peak_of(int world) const;

@@ -19,6 +19,7 @@ class Replay {
         precision_(precision),
         costs_(hardware.costs_of(layout.world())),
         crowding_(hardware.crowding(layout.world())),
+        cold_(hardware.cold_share(crowding_ * load.working_set)),
         load_(load),
         work_(config, layout, precision, load.rows, hardware.gpu),
         language_model_(config.model.kind == ModelKind::kMlpLm),
@@ -240,13 +241,13 @@ class Replay {
     TimedCollective f_forward, g_forward, f_backward, g_backward;
   };
   double seconds(const RangeWork& work) const {
-    return work.flops > 0.0 || work.bytes > 0.0 ? crowding_ * costs_.seconds(work) : 0.0;
+    return work.flops > 0.0 || work.bytes > 0.0 ? crowding_ * costs_.seconds(work, cold_) : 0.0;
   }
 
   const Config& config_;
   const Precision& precision_;
   const Costs& costs_;
-  double crowding_;
+  double crowding_, cold_;
   const StepLoad& load_;
   RankWork work_;
   bool language_model_;

@@ -32,8 +32,8 @@ struct StepTime {
 /// What a step consists of beside config and layout.
 struct StepLoad {
   double rows = 0.0;              ///< of a micro-batch, padding included
-  double local_parameters = 0.0;  ///< elements of a rank's main gradients
-  double owned_parameters = 0.0;  ///< of which it updates
+  double owned_parameters = 0.0;  ///< elements that the rank updates
+  double working_set = 0.0;       ///< bytes that a micro-batch goes through
   std::vector<Traffic> traffic;   ///< of the step, from train/traffic.h
 };
 

@@ -2,6 +2,34 @@
 
 namespace tandem {
 
+namespace {
+
+std::string_view kernel_of(Activation activation) {
+  switch (activation) {
+    case Activation::kGelu:
+      return "gelu";
+    case Activation::kSwiglu:
+      return "swiglu";
+    case Activation::kRelu:
+      return "relu";
+  }
+  return {};
+}
+
+std::string_view backward_kernel_of(Activation activation) {
+  switch (activation) {
+    case Activation::kGelu:
+      return "gelu backward";
+    case Activation::kSwiglu:
+      return "swiglu backward";
+    case Activation::kRelu:
+      return "relu backward";
+  }
+  return {};
+}
+
+}  // namespace
+
 RankWork::RankWork(const Config& config, const Layout& layout, const Precision& precision,
                    double rows, bool gpu)
     : rows_(rows),
@@ -13,6 +41,7 @@ RankWork::RankWork(const Config& config, const Layout& layout, const Precision& 
       context_(static_cast<double>(config.model.context)),
       storage_(static_cast<double>(size_of(precision.storage))),
       main_(static_cast<double>(size_of(precision.main))),
+      activation_(config.model.activation),
       dropout_(config.model.dropout > 0.0),
       language_model_(config.model.kind == ModelKind::kMlpLm),
       fused_(gpu && config.model.activation == Activation::kGelu) {}
@@ -58,11 +87,16 @@ RangeWork RankWork::fc1() const {
   return forward("fc1 gemm", fc1_out_, hidden_, fused_ ? storage_ * rows_ * ffn_ : 0.0);
 }
 RangeWork RankWork::activation() const {
-  return {"activation", 0.0, fused_ ? 0.0 : storage_ * rows_ * (fc1_out_ + ffn_)};
+  return {.range = "activation",
+          .bytes = fused_ ? 0.0 : storage_ * rows_ * (fc1_out_ + ffn_),
+          .kernel = kernel_of(activation_)};
 }
 RangeWork RankWork::fc2() const { return forward("fc2 gemm", hidden_, ffn_, 0.0); }
 RangeWork RankWork::residual() const {
-  return {"bias, dropout, residual", 0.0, 3.0 * shard_ * hidden_ * storage_};
+  // With dropout it draws random numbers, which takes several times as long.
+  return {.range = "bias, dropout, residual",
+          .bytes = 3.0 * shard_ * hidden_ * storage_,
+          .kernel = dropout_ ? "" : "bias, residual"};
 }
 RangeWork RankWork::dropout_backward() const {
   return {"dropout backward", 0.0, dropout_ ? 2.0 * shard_ * hidden_ * storage_ : 0.0};
@@ -71,7 +105,9 @@ RangeWork RankWork::fc2_dgrad() const {
   return dgrad("fc2 dgrad", hidden_, ffn_, fused_ ? storage_ * rows_ * fc1_out_ : 0.0);
 }
 RangeWork RankWork::activation_backward() const {
-  return {"activation backward", 0.0, fused_ ? 0.0 : storage_ * rows_ * (ffn_ + 2.0 * fc1_out_)};
+  return {.range = "activation backward",
+          .bytes = fused_ ? 0.0 : storage_ * rows_ * (ffn_ + 2.0 * fc1_out_),
+          .kernel = backward_kernel_of(activation_)};
 }
 RangeWork RankWork::fc1_dgrad() const { return dgrad("fc1 dgrad", fc1_out_, hidden_, 0.0); }
 RangeWork RankWork::fc2_wgrad() const {
@@ -86,8 +122,10 @@ RangeWork RankWork::norm_backward() const {
 }
 
 RangeWork RankWork::fetch() const {
-  return language_model_ ? RangeWork{"fetch", 0.0, rows_ * (4.0 * context_ + 12.0)}
-                         : RangeWork{"fetch of noise", 0.0, 2.0 * rows_ * storage_ * hidden_};
+  return {
+      .range = "fetch",
+      .bytes = language_model_ ? rows_ * (4.0 * context_ + 12.0) : 2.0 * rows_ * storage_ * hidden_,
+      .kernel = language_model_ ? "" : "fetch of noise"};
 }
 RangeWork RankWork::upload() const {
   return {"upload", 0.0,

@@ -15,13 +15,18 @@
 
 namespace tandem {
 
-/// Work of one call of a range. `range` is the name that profilers show, a literal.
+/// Work of one call of a range. `range` is the name that profilers show, a literal, and `kernel`
+/// one where ranges of that name run different ones, which do not cost the same.
 struct RangeWork {
   std::string_view range;
   double flops = 0.0;  ///< of matmuls
   double bytes = 0.0;  ///< read and written, each tensor once
   std::optional<MatmulSize> matmul = {};
   double beside_bytes = 0.0;  ///< of `bytes`, those that the matmul itself does not move
+  std::string_view kernel = {};
+
+  /// What its cost goes by in a machine's file.
+  std::string_view name() const { return kernel.empty() ? range : kernel; }
 };
 
 /// Sizes of a rank's part of a micro-batch.
@@ -65,6 +70,7 @@ class RankWork {
   RangeWork wgrad(std::string_view range, double out, double in, double more_bytes) const;
 
   double rows_, shard_, hidden_, ffn_, fc1_out_, vocab_, context_, storage_, main_;
+  Activation activation_;
   bool dropout_, language_model_, fused_;
 };
 
