@@ -216,6 +216,38 @@ TEST(PlanTime, HasEveryRangeOfAStep) {
   EXPECT_DOUBLE_EQ(ranges(ModelKind::kMlpLm, false), 2 * (9 + 2 * 11) + 2 + 2);
 }
 
+TEST(PlanTime, IsColdAsFarAsCachesDoNotKeepAMicroBatch) {
+  Hardware hardware = round_machine(false);
+  hardware.costs = {{.any = {.fixed = 1.0}, .cold_ranges = {{"norm", {.fixed = 3.0}}}}};
+  hardware.ranks_per_host = 1;
+  hardware.network.reset();
+  const auto predicted = [&](int dp, double cache) {
+    const Config config = of(small_config(), 1, dp);
+    hardware.cache = cache;
+    return predict(config, hardware, SampledRows(config).counts(config));
+  };
+  const auto working_set = [](const Prediction& prediction) {
+    double bytes = 0.0;
+    for (const MemoryCategory category :
+         {MemoryCategory::kWeights, MemoryCategory::kMainGrads, MemoryCategory::kActivations}) {
+      bytes += prediction.memory[static_cast<std::size_t>(category)];
+    }
+    return bytes;
+  };
+  // A micro-batch has three norms, of two blocks and the head, which take 1 or 3.
+  const auto norms = [](const Prediction& prediction) {
+    return 3.0 * static_cast<double>(prediction.config.accumulation());
+  };
+  const Prediction kept = predicted(1, 0.0);
+  EXPECT_DOUBLE_EQ(predicted(1, working_set(kept)).time.compute, kept.time.compute);
+  EXPECT_DOUBLE_EQ(predicted(1, working_set(kept) / 4.0).time.compute,
+                   kept.time.compute + norms(kept) * 0.75 * 2.0);
+  // Two ranks on one CPU are half as fast, and leave each other half of its cache.
+  const Prediction crowded = predicted(2, 0.0);
+  EXPECT_DOUBLE_EQ(predicted(2, working_set(crowded)).time.compute,
+                   crowded.time.compute + 2.0 * norms(crowded) * 0.5 * 2.0);
+}
+
 /// The steps of tp x dp ranks are as much longer with each micro-batch more.
 void expect_equal_micro_batches(const Hardware& hardware, int tp, int dp) {
   const auto seconds = [&](std::int64_t accumulation) {
