@@ -91,7 +91,8 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
   if (program.has_plan || program.reads_runs) {
     app.add_option(
            "--hardware", line.hardware,
-           "h100, h200, a100, epyc_2cpu, or a file; default: what `bench hardware` measured")
+           "h100, h200, a100, epyc_2cpu, xeon_2cpu, or a file; default: what `bench hardware` "
+           "measured")
         ->type_name("NAME")
         ->check(path);
   }

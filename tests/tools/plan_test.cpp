@@ -345,9 +345,11 @@ TEST(PlanHardware, ShippedFilesLoadAndStateTheirSources) {
     EXPECT_GT(hardware.memory, hardware.reserved);
     EXPECT_GT(load_hardware(name, DType::kF32).costs.front().any.per_flop, any.per_flop);
   }
-  const Hardware cpu = load_hardware("epyc_2cpu", DType::kBF16);
-  EXPECT_FALSE(cpu.sources.empty());
-  EXPECT_EQ(cpu.costs.size(), 2u) << "one rank, and two";
+  for (const char* name : {"epyc_2cpu", "xeon_2cpu"}) {
+    const Hardware cpu = load_hardware(name, DType::kBF16);
+    EXPECT_FALSE(cpu.sources.empty());
+    EXPECT_EQ(cpu.costs.size(), 2u) << "one rank, and two";
+  }
   std::filesystem::current_path(here);
 }
 
