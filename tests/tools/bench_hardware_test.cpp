@@ -299,7 +299,7 @@ TEST(LargestMatmul, TakesAFewMillisecondsUnlessThatIsTooSmall) {
   EXPECT_EQ(largest_matmul(40e9), 3 << 27);
   EXPECT_EQ(largest_matmul(1e12), 2.5e9);
   const auto device = make_cpu_device(1);
-  const double flops = middle_matmul_flops(*device, {DType::kF32, DType::kF32, DType::kF32});
+  const double flops = Lattice::middle_rate(*device, {DType::kF32, DType::kF32, DType::kF32});
   EXPECT_GT(flops, 1e8);
   EXPECT_LT(flops, 1e13);
 }

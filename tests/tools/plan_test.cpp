@@ -222,7 +222,8 @@ TEST(PlanTime, IsColdAsFarAsCachesDoNotKeepAMicroBatch) {
   hardware.ranks_per_host = 1;
   hardware.network.reset();
   const auto predicted = [&](int dp, double cache) {
-    const Config config = of(small_config(), 1, dp);
+    Config config = of(small_config(), 1, dp);
+    config.data.documents = Documents::kPacked;
     hardware.cache = cache;
     return predict(config, hardware, SampledRows(config).counts(config));
   };

@@ -23,7 +23,7 @@ std::vector<double> fit_costs(const std::vector<FitSample>& samples);
 /// The cost of every range from samples of many models. How much slower matmuls are in a step than
 /// in the lattice is one number for each kind of product: fitted for each range with what it does
 /// beside, the two would stand in for each other. Other ranges cost fixed + bytes * per_byte.
-/// `seconds`: which of a sample's.
+/// `seconds`: &RangeSample::cold or &RangeSample::warm, the times to fit to.
 RangeCosts fit_ranges(const std::vector<RangeSample>& samples, double RangeSample::*seconds,
                       const MatmulRates& matmuls);
 

@@ -25,7 +25,8 @@ constexpr double kPatience = 3600.0;
 
 Precision precision_with(DType storage) { return {storage, DType::kF32, DType::kF32}; }
 
-/// Bytes of a rank that keeps these models.
+/// Bytes of a rank that keeps these models. Matrices of the lattice, at most a quarter of a GiB,
+/// are not counted.
 double arena_bytes(DType storage, const std::vector<Config>& configs) {
   double bytes = 0.0;
   for (const Config& config : configs) {
@@ -157,10 +158,11 @@ class Crowd {
   void make_samplers(const std::vector<DType>& types) {
     for (const DType storage : types) {
       const Precision precision = precision_with(storage);
-      std::vector<double> flops = {middle_matmul_flops(*device_, precision)};
-      average(flops);
+      line_up();
+      std::vector<double> rate = {Lattice::middle_rate(*device_, precision)};
+      average(rate);
       Type& type = *types_.emplace_back(
-          std::make_unique<Type>(*device_, precision, largest_matmul(flops.front())));
+          std::make_unique<Type>(*device_, precision, largest_matmul(rate.front())));
       for (const Config& config : model_configs(storage)) {
         type.models.push_back(sampler(precision, config));
       }
@@ -172,8 +174,8 @@ class Crowd {
     }
   }
 
-  /// A step of each, side by side. The step before was another model's, so caches are as cold as
-  /// they are to a model that they cannot hold.
+  /// A step of each, side by side. The step before was another model's, so the first
+  /// micro-batch finds nothing of its own in the caches.
   template <typename Use>
   void sample(const Samplers& samplers, const Use& use) {
     for (const auto& sampler : samplers) {

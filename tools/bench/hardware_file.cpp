@@ -7,8 +7,8 @@ namespace tandem {
 
 namespace {
 
-/// That a rank keeps in caches, of what its micro-batches go through: not measured, but what
-/// predicts steps of models of 9 to 74 MB best on two CPUs with 2 MiB of their own (docs/plan.md).
+/// MB that caches keep of what the ranks of a CPU go through in a micro-batch. Not measured: with
+/// it, steps of models of 9 to 74 MB are predicted best on CPUs with AMX and 2 MiB of L2 each.
 constexpr int kCacheMb = 20;
 
 template <typename Numbers>

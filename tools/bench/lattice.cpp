@@ -9,19 +9,20 @@ namespace tandem {
 
 namespace {
 
-/// Seconds, of a first call, in which the making of its kernel hides: oneDNN takes about a
-/// millisecond, in which a CPU with AMX multiplies more than a large matmul.
-constexpr double kHidesTheKernel = 5e-3;
-/// Of the largest, what takes long, and what has a short side.
-constexpr double kLong = 1.0 / 12.0, kShort = 1.0 / 6.0;
+/// Seconds. A first call that takes less is not counted: oneDNN makes its kernel in it, for about a
+/// millisecond, which is as long as a large matmul takes with AMX.
+constexpr double kHidesTheKernel = 10e-3;
+/// Shares of the largest matmul: from where one takes long, and up to where one with a short side
+/// is measured.
+constexpr double kTakesLong = 1.0 / 12.0, kMostOfShortSides = 1.0 / 6.0;
 constexpr double kLongRows = 256.0, kLongWidth = 192.0;
 
 /// Numbers of a ring, at least: a few megabytes.
 constexpr std::int64_t kRing = 1 << 21;
 
-/// Memory of matrices that are placed one behind the other, and round again after kRing numbers: as
-/// in a step of a model that is not small, no matrix is still in the core's own caches, and most
-/// are in the one that cores share.
+/// Memory of matrices that are placed one behind the other, and round again after kRing numbers; a
+/// larger one lies at the beginning every time. So no matrix is still in the core's own caches, and
+/// most are in the one that cores share, as in a step of a model that is not small.
 class Ring {
  public:
   Ring(Device& device, DType dtype, double numbers) : device_(device) {
@@ -55,17 +56,20 @@ class Ring {
   std::int64_t used_ = 0;
 };
 
-/// The matrices of a linear layer, `tokens` numbers of each that has the layer's rows.
-class LinearLayer {
+}  // namespace
+
+/// The matrices of a linear layer.
+class Lattice::LinearLayer {
  public:
-  LinearLayer(Device& device, const Precision& precision, double tokens, double weights)
+  /// Numbers that the largest matrix of rows, and the largest weight, may have.
+  LinearLayer(Device& device, const Precision& precision, double row_numbers, double weight_numbers)
       : device_(device),
         stream_(device.make_stream("lattice")),
-        x_(device, precision.storage, tokens),
-        y_(device, precision.storage, tokens),
-        w_(device, precision.storage, weights),
-        d_w_(device, precision.main, weights),
-        result_(device, precision.storage, tokens) {}
+        x_(device, precision.storage, row_numbers),
+        y_(device, precision.storage, row_numbers),
+        w_(device, precision.storage, weight_numbers),
+        d_w_(device, precision.main, weight_numbers),
+        result_(device, precision.storage, row_numbers) {}
 
   /// Of one call.
   double seconds(const MatmulSize& size) {
@@ -97,9 +101,7 @@ class LinearLayer {
   Ring x_, y_, w_, d_w_, result_;
 };
 
-}  // namespace
-
-double middle_matmul_flops(Device& device, const Precision& precision) {
+double Lattice::middle_rate(Device& device, const Precision& precision) {
   constexpr double kSide = 512.0;
   constexpr MatmulSize kMiddle = {MatmulKind::kForward, kSide, kSide, kSide};
   LinearLayer layer(device, precision, kSide * kSide, kSide * kSide);
@@ -110,20 +112,16 @@ double middle_matmul_flops(Device& device, const Precision& precision) {
   return kMiddle.flops() / fastest;
 }
 
-double largest_matmul(double flops) {
+double largest_matmul(double flop_per_s) {
   constexpr double kFew = 5e-3;  // seconds
   constexpr double kLastAlgorithm = 3 << 27;
-  return std::max(kLastAlgorithm, kFew * flops / 2.0);
+  return std::max(kLastAlgorithm, kFew * flop_per_s / 2.0);
 }
-
-struct Lattice::Matrices : LinearLayer {
-  using LinearLayer::LinearLayer;
-};
 
 Lattice::Lattice(Device& device, const Precision& precision, double largest)
     : largest_(largest),
       // Enough for short sides too.
-      matrices_(std::make_unique<Matrices>(
+      layer_(std::make_unique<LinearLayer>(
           device, precision,
           std::min(largest / kLongWidth, kLatticeRows.back() * kLatticeWidths.back()),
           std::min(largest / kLongRows, kLatticeWidths.back() * kLatticeWidths.back()))) {
@@ -135,23 +133,21 @@ Lattice::~Lattice() = default;
 
 void Lattice::round(bool with_large) {
   for (int i = 0; i < 10; ++i) {
-    matrices_->seconds(
-        {MatmulKind::kForward, kLatticeRows[0], kLatticeWidths[0], kLatticeWidths[0]});
+    layer_->seconds({MatmulKind::kForward, kLatticeRows[0], kLatticeWidths[0], kLatticeWidths[0]});
   }  // threads are awake
   std::size_t point = 0;
   for (const double rows : kLatticeRows) {
     for (const double out : kLatticeWidths) {
       for (const double in : kLatticeWidths) {
         const double size = rows * out * in;
-        for (std::size_t kind = 0; kind < kMatmulKinds && is_measured(rows, out, in); ++kind) {
-          if (size > largest_ * kLong && !with_large) {
-            continue;
-          }
+        const bool called =
+            is_measured(rows, out, in) && (with_large || size <= largest_ * kTakesLong);
+        for (std::size_t kind = 0; called && kind < kMatmulKinds; ++kind) {
           const MatmulSize product = {static_cast<MatmulKind>(kind), rows, out, in};
           std::vector<double>& rates = rounds_[kind][point];
-          double taken = matrices_->seconds(product);
+          double taken = layer_->seconds(product);
           if (rates.empty() && taken < kHidesTheKernel) {
-            taken = matrices_->seconds(product);
+            taken = layer_->seconds(product);
           }
           rates.push_back(product.flops() / taken * 1e-9);
         }
@@ -177,7 +173,7 @@ LatticeRates Lattice::rates() const {
 
 bool Lattice::is_measured(double rows, double out, double in) const {
   const bool is_short = rows < kLongRows || std::min(out, in) < kLongWidth;
-  return rows * out * in <= (is_short ? kShort : 1.0) * largest_;
+  return rows * out * in <= (is_short ? kMostOfShortSides : 1.0) * largest_;
 }
 
 }  // namespace tandem

@@ -17,12 +17,10 @@ inline constexpr std::array<double, 11> kLatticeWidths = {64,  128,  192,  256, 
 
 using LatticeRates = std::array<std::vector<double>, kMatmulKinds>;  ///< as MatmulRates takes them
 
-/// FLOP/s of a forward product of a middle size, once its kernel is there.
-double middle_matmul_flops(Device& device, const Precision& precision);
-/// Multiplications of the largest matmul to measure where a middle one reaches `flops`: as many as
-/// a fast machine does in a few milliseconds, and on a slow one not fewer than libraries need to
-/// come to their last algorithm.
-double largest_matmul(double flops);
+/// Multiplications of the largest matmul to measure where one of a middle size reaches
+/// `flop_per_s`: as many as a fast machine does in a few milliseconds, and on a slow one not fewer
+/// than libraries need to come to their last algorithm.
+double largest_matmul(double flop_per_s);
 
 /// GFLOP/s of the kernels that a linear layer calls, in `precision`, on a device with host memory.
 /// How much slower calls are in a step is fitted to steps.
@@ -33,18 +31,22 @@ class Lattice {
   Lattice(Device& device, const Precision& precision, double largest);
   ~Lattice();
 
-  /// Calls every shape once: those that take long only where `with_large`.
+  /// FLOP/s of a forward product of a middle size, once its kernel is there.
+  static double middle_rate(Device& device, const Precision& precision);
+
+  /// Calls every shape once, those that take long only where `with_large`. A shape's first call is
+  /// not counted where it is short, since it makes the kernel.
   void round(bool with_large);
   /// Of each shape the median over its rounds; 0 for shapes that would take too long.
   LatticeRates rates() const;
 
  private:
-  struct Matrices;
+  class LinearLayer;
 
   bool is_measured(double rows, double out, double in) const;
 
   double largest_;
-  std::unique_ptr<Matrices> matrices_;
+  std::unique_ptr<LinearLayer> layer_;
   std::array<std::vector<std::vector<double>>, kMatmulKinds> rounds_;  ///< of a shape its rates
 };
 

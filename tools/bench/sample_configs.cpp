@@ -29,17 +29,18 @@ optim: {lr: 1.0e-4, schedule: {kind: constant, warmup_steps: 0, decay_steps: 0}}
 std::vector<Config> model_configs(DType storage) {
   const std::vector<Settings> models = {
       {"model.kind=ffn", "model.hidden=512", "model.ffn=1024", "data.seq_len=256"},
-      {"model.kind=ffn", "model.hidden=128", "model.ffn=1024", "data.seq_len=1024"},
+      {"model.kind=ffn", "model.hidden=128", "model.ffn=512", "data.seq_len=1024",
+       "model.activation=swiglu"},
       {"model.kind=ffn", "model.hidden=512", "model.ffn=128", "data.seq_len=1536",
-       "model.dropout=0.1", "model.activation=swiglu"},
+       "model.dropout=0.1"},
       {"model.kind=ffn", "model.hidden=768", "model.ffn=1536", "data.seq_len=64",
        "model.activation=swiglu"},
       {"model.vocab_size=256", "model.context=16", "model.hidden=256", "model.ffn=1024",
-       "data.seq_len=256", "data.documents=packed", "model.activation=swiglu"},
+       "data.seq_len=256", "data.documents=packed", "model.activation=relu"},
       {"model.vocab_size=512", "model.context=8", "model.hidden=512", "model.ffn=1024",
        "data.seq_len=128", "data.documents=packed", "model.dropout=0.1", "model.activation=relu"},
       {"model.vocab_size=256", "model.context=4", "model.hidden=128", "model.ffn=512",
-       "data.seq_len=512", "data.documents=packed"},
+       "data.seq_len=2048", "data.documents=packed"},
       {"model.vocab_size=2048", "model.context=2", "model.hidden=384", "model.ffn=768",
        "data.seq_len=256", "data.documents=packed", "model.activation=relu"}};
   std::vector<Config> configs;

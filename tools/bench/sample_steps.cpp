@@ -155,7 +155,10 @@ StepSamples StepSampler::take_apart(const TraceRecorder& trace) const {
       throw InternalError("no step has the range \"" + name +
                           "\" that the planner knows: " + kFollowTheLayers);
     }
-    samples.ranges.push_back(range_sample(work, found->second, config_.accumulation()));
+    // The first micro-batch writes the whole table, the others only rows: no matter of caches.
+    const bool differs = name == "embed backward";
+    samples.ranges.push_back(
+        range_sample(work, found->second, differs ? 1 : config_.accumulation()));
   }
   const int ranks = std::max(rank_.tensor_parallel->size(), rank_.data_parallel->size());
   for (auto& [key, calls] : collectives) {

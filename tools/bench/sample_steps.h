@@ -27,7 +27,8 @@ struct RangeSample {
   double cold = 0.0;  ///< seconds
   double warm = 0.0;
 };
-/// Of `calls`, in seconds, in this order, in so many micro-batches.
+/// From the seconds of a step's calls, in their order: equally many in each micro-batch, or fewer
+/// than there are of these.
 RangeSample range_sample(const RangeWork& work, std::span<const double> calls,
                          std::int64_t micro_batches);
 

@@ -33,10 +33,9 @@ struct Costs {
   int ranks = 1;    ///< of a host, that these were found with
   int threads = 1;  ///< of each
   MatmulRates matmuls;
-  RangeCost any;  ///< of every range, of a machine that is known by rates
-  RangeCosts ranges;
-  /// Of a micro-batch whose data others had driven out of the caches; empty where that is not
-  /// known.
+  RangeCost any;      ///< of every range, of a machine that is known by rates
+  RangeCosts ranges;  ///< of a micro-batch whose data is in caches
+  /// Where others have driven it out; empty where that is not known, and `ranges` stand for all.
   RangeCosts cold_ranges;
   Link link;                               ///< between ranks of a host
   std::map<Collective, Link> collectives;  ///< in its place, where they were measured
@@ -45,8 +44,8 @@ struct Costs {
   double waits = 0.0;
   double step_fixed = 0.0;  ///< seconds per step beside ranges and collectives
 
-  /// `cold`: the share of a range's data, from 0 to 1, that is in no cache. Throws ConfigError for
-  /// a range that a machine that was measured has not.
+  /// `cold`: the share, from 0 to 1, of what a micro-batch goes through that caches do not keep.
+  /// Throws ConfigError for a range that a machine that was measured has not.
   double seconds(const RangeWork& work, double cold = 0.0) const;
   /// Throws ConfigError for a collective that a machine that was measured has not.
   const Link& link_of(Collective op) const;

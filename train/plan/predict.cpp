@@ -86,17 +86,17 @@ Prediction predict(const Config& config, const Hardware& hardware, const RowCoun
   result.traffic = step_traffic(config, layout, precision, state.store, rows);
   const double local = static_cast<double>(arena.bytes(MemoryCategory::kMainGrads)) /
                        static_cast<double>(size_of(precision.main));
-  double working_set = 0.0;
-  for (const MemoryCategory category :
-       {MemoryCategory::kWeights, MemoryCategory::kMainGrads, MemoryCategory::kActivations}) {
-    working_set += static_cast<double>(arena.bytes(category));
-  }
-  result.time =
-      step_time(config, layout, precision, hardware,
-                {.rows = result.rows,
-                 .owned_parameters = config.parallel.zero > 0 ? local / config.parallel.dp : local,
-                 .working_set = working_set,
-                 .traffic = result.traffic});
+  const auto bytes = [&](MemoryCategory category) {
+    return static_cast<double>(arena.bytes(category));
+  };
+  const double full = result.rows / static_cast<double>(max_rows(config));
+  result.time = step_time(
+      config, layout, precision, hardware,
+      {.rows = result.rows,
+       .owned_parameters = config.parallel.zero > 0 ? local / config.parallel.dp : local,
+       .working_set = bytes(MemoryCategory::kWeights) + bytes(MemoryCategory::kMainGrads) +
+                      full * bytes(MemoryCategory::kActivations),
+       .traffic = result.traffic});
   return result;
 }
 

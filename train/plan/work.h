@@ -15,8 +15,8 @@
 
 namespace tandem {
 
-/// Work of one call of a range. `range` is the name that profilers show, a literal, and `kernel`
-/// one where ranges of that name run different ones, which do not cost the same.
+/// Work of one call of a range. `range` is the name that profilers show, a literal. `kernel`, also
+/// a literal, is set where a range of one name may run different kernels, each with its own cost.
 struct RangeWork {
   std::string_view range;
   double flops = 0.0;  ///< of matmuls
