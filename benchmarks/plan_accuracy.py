@@ -6,8 +6,9 @@ not calibrate with, in another order every time, and asks `plan --against` about
 measured time is the median of its steps of all rounds, and its predicted time that of the rounds'
 calibrations; "one calibration" is the error of each of these by itself. Noise is how far a round's
 measured time lies from the median of the layout's rounds, on average, and drift the same of what is
-predicted, which differs by the calibration alone. A round takes half a minute to a
-minute, and a quarter to a whole one for each model; run it on an idle machine. The first step of a run, which makes kernels, does not count.
+predicted, which differs by the calibration alone. A round takes half a minute to a minute, and a
+quarter to a whole one for each model; run it on an idle machine. The first step of a run, which makes
+kernels, does not count.
 """
 import argparse
 import json
