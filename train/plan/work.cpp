@@ -4,26 +4,18 @@ namespace tandem {
 
 namespace {
 
-std::string_view kernel_of(Activation activation) {
-  switch (activation) {
-    case Activation::kGelu:
-      return "gelu";
-    case Activation::kSwiglu:
-      return "swiglu";
-    case Activation::kRelu:
-      return "relu";
-  }
-  return {};
-}
+struct Kernels {
+  std::string_view forward, backward;
+};
 
-std::string_view backward_kernel_of(Activation activation) {
+Kernels kernels_of(Activation activation) {
   switch (activation) {
     case Activation::kGelu:
-      return "gelu backward";
+      return {"gelu", "gelu backward"};
     case Activation::kSwiglu:
-      return "swiglu backward";
+      return {"swiglu", "swiglu backward"};
     case Activation::kRelu:
-      return "relu backward";
+      return {"relu", "relu backward"};
   }
   return {};
 }
@@ -89,7 +81,7 @@ RangeWork RankWork::fc1() const {
 RangeWork RankWork::activation() const {
   return {.range = "activation",
           .bytes = fused_ ? 0.0 : storage_ * rows_ * (fc1_out_ + ffn_),
-          .kernel = kernel_of(activation_)};
+          .kernel = kernels_of(activation_).forward};
 }
 RangeWork RankWork::fc2() const { return forward("fc2 gemm", hidden_, ffn_, 0.0); }
 RangeWork RankWork::residual() const {
@@ -107,7 +99,7 @@ RangeWork RankWork::fc2_dgrad() const {
 RangeWork RankWork::activation_backward() const {
   return {.range = "activation backward",
           .bytes = fused_ ? 0.0 : storage_ * rows_ * (ffn_ + 2.0 * fc1_out_),
-          .kernel = backward_kernel_of(activation_)};
+          .kernel = kernels_of(activation_).backward};
 }
 RangeWork RankWork::fc1_dgrad() const { return dgrad("fc1 dgrad", fc1_out_, hidden_, 0.0); }
 RangeWork RankWork::fc2_wgrad() const {
