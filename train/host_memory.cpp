@@ -12,10 +12,10 @@ namespace tandem {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
-// Measured (tests/tools/plan_memory.py): the program itself and oneDNN's kernels of any shape, and
-// what Open MPI takes on top of that before the first message.
-constexpr double kProcess = 7.2 * kMiB;
-constexpr double kMpi = 3.6 * kMiB;
+// Measured (tests/tools/plan_memory.py): the program itself, and what Open MPI takes on top of that
+// before the first message.
+constexpr double kProcess = 0.75 * kMiB;
+constexpr double kMpi = 3.15 * kMiB;
 
 /// Of a rank's groups: the tensor-parallel, the data-parallel, and all ranks, which exchange short
 /// messages only.
@@ -57,9 +57,10 @@ HostMemory host_memory(const Config& config, const ParameterStore& store,
     memory.checkpoint = CheckpointSaver::copy_bytes(store);
   }
   if (use.threads > 0) {
+    const double process = kProcess + static_cast<double>(cpu::shared_footprint(precision.storage));
     double libraries = use.processes
-                           ? kProcess + kMpi + static_cast<double>(message_buffers(config.parallel))
-                           : kProcess / config.world();
+                           ? process + kMpi + static_cast<double>(message_buffers(config.parallel))
+                           : process / config.world();
     const auto products = products_of(config, max_rows(config));
     libraries += static_cast<double>(
         cpu::footprint(products, precision.storage, use.threads, use.row_counts));

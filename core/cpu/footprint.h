@@ -21,10 +21,14 @@ struct ProductSize {
 };
 
 /// Bytes, of a device of `threads` threads that computes all of `products`, in so many different
-/// numbers of rows: blocks of converted operands, what oneDNN copies of fp32 operands while it
-/// multiplies, and its kernels of each shape. An upper bound, held against the heap by
-/// tests/tools/plan_memory.py where oneDNN has AVX2; with AVX-512 what it copies was not measured.
+/// numbers of rows: blocks of converted operands, what oneDNN copies of operands or sums up while
+/// it multiplies, and its kernels of each shape. Depends on this CPU's instruction set. An upper
+/// bound, held against the heap by tests/tools/plan_memory.py with AVX2 and with AVX-512 and AMX;
+/// with AMX and odd sizes a kernel can take up to 3 MiB, of which less is counted.
 std::size_t footprint(std::span<const ProductSize> products, DType storage, int threads,
                       double row_counts);
+
+/// Bytes that all devices of a process share: kernels for matrices of any shape.
+std::size_t shared_footprint(DType storage);
 
 }  // namespace tandem::cpu

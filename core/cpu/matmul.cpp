@@ -32,11 +32,6 @@ class ThreadCount {
   int dynamic_;
 };
 
-/// Of what oneDNN multiplies itself: fp16 is always converted.
-dnnl::memory::data_type data_type(DType type) {
-  return type == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
-}
-
 /// op(matrix): a transposition is only a swap of dimensions and strides. The unit stride of a
 /// matrix of one column is spelled out, whatever the tensor says.
 dnnl::memory::desc description(const Tensor& matrix, bool transpose) {
@@ -46,7 +41,7 @@ dnnl::memory::desc description(const Tensor& matrix, bool transpose) {
     std::swap(dims[0], dims[1]);
     std::swap(strides[0], strides[1]);
   }
-  return {dims, data_type(matrix.dtype), strides};
+  return {dims, onednn_type(matrix.dtype), strides};
 }
 
 std::int64_t inner(const Gemm& args) { return args.a.dim(args.transpose_a ? 0 : 1); }
@@ -117,6 +112,12 @@ Matmul::Plan& Matmul::plan(const Gemm& args) {
   const auto primitive = make_matmul(wanted, engine_);
   ensure(primitive.has_value(), "oneDNN has no kernel for this matrix product");
 
+  std::size_t scratchpad_bytes = primitive->scratchpad_desc().get_size();
+  if (scratchpad_bytes > 0) {
+    scratchpad_bytes =
+        std::max(scratchpad_bytes, static_cast<std::size_t>(threads_) * kLeastScratchpad);
+  }
+
   Plan made{.primitive = dnnl::matmul(*primitive),
             .a = {wanted.a, engine_, DNNL_MEMORY_NONE},
             .b = {wanted.b, engine_, DNNL_MEMORY_NONE},
@@ -124,7 +125,7 @@ Matmul::Plan& Matmul::plan(const Gemm& args) {
             .bias = {},
             .scratchpad = {primitive->scratchpad_desc(), engine_, DNNL_MEMORY_NONE},
             .arguments = {},
-            .scratchpad_bytes = primitive->scratchpad_desc().get_size()};
+            .scratchpad_bytes = scratchpad_bytes};
   made.arguments = {{DNNL_ARG_SRC, made.a},
                     {DNNL_ARG_WEIGHTS, made.b},
                     {DNNL_ARG_DST, made.c},

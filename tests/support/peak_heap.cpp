@@ -1,6 +1,7 @@
 // To be preloaded: counts the bytes that a program has from the heap and writes the most it had at
 // a time to the file that TANDEM_PEAK_HEAP names, with a launcher's rank behind it. What libraries
-// map themselves, as for kernels that they write, is counted too; shared memory is not.
+// map themselves is counted too, by the pages that they wrote: oneDNN maps 256 KiB or more for each
+// kernel and fills a few of them. Shared memory is not.
 #include <dlfcn.h>
 #include <malloc.h>
 #include <sys/mman.h>
@@ -17,6 +18,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -41,21 +43,6 @@ void take_off(void* memory) {
   }
 }
 
-struct AtExit {
-  ~AtExit() {
-    const char* file = std::getenv("TANDEM_PEAK_HEAP");
-    if (file == nullptr) {
-      return;
-    }
-    const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-    const std::string name = std::string(file) + "." + (rank == nullptr ? "0" : rank);
-    if (std::FILE* out = std::fopen(name.c_str(), "w")) {
-      std::fprintf(out, "%ld\n", most.load());
-      std::fclose(out);
-    }
-  }
-} at_exit;
-
 // Mappings that were counted. Never destroyed: libraries unmap when the program ends, too.
 struct Mappings {
   std::mutex mutex;
@@ -66,15 +53,36 @@ Mappings& mappings() {
   return *all;
 }
 
+std::size_t written_bytes(std::uintptr_t start, std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  std::vector<unsigned char> pages((bytes + kPage - 1) / kPage);
+  if (mincore(reinterpret_cast<void*>(start), bytes, pages.data()) != 0) {
+    return bytes;
+  }
+  return kPage * static_cast<std::size_t>(
+                     std::count_if(pages.begin(), pages.end(), [](int page) { return page & 1; }));
+}
+
+/// The most that was written of all mappings at a time, of which some are about to go. The caller
+/// has the mutex.
+std::size_t most_written() {
+  static std::size_t highest = 0;
+  std::size_t sum = 0;
+  for (const auto& [start, bytes] : mappings().bytes) {
+    sum += written_bytes(start, bytes);
+  }
+  return highest = std::max(highest, sum);
+}
+
 void mapped(void* memory, std::size_t bytes) {
   const std::lock_guard lock(mappings().mutex);
   mappings().bytes[reinterpret_cast<std::uintptr_t>(memory)] = bytes;
-  add(static_cast<long>(bytes));
 }
 
 /// Whole mappings, or what is cut off their ends.
 void unmapped(void* memory, std::size_t bytes) {
   const std::lock_guard lock(mappings().mutex);
+  most_written();
   auto& all = mappings().bytes;
   const auto start = reinterpret_cast<std::uintptr_t>(memory), stop = start + bytes;
   auto at = all.upper_bound(start);
@@ -85,7 +93,6 @@ void unmapped(void* memory, std::size_t bytes) {
       ++at;
       continue;
     }
-    now.fetch_sub(static_cast<long>(std::min(last, stop) - std::max(first, start)));
     at = all.erase(at);
     if (first < start) {
       all[first] = start - first;
@@ -96,6 +103,22 @@ void unmapped(void* memory, std::size_t bytes) {
     }
   }
 }
+
+struct AtExit {
+  ~AtExit() {
+    const char* file = std::getenv("TANDEM_PEAK_HEAP");
+    if (file == nullptr) {
+      return;
+    }
+    const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+    const std::string name = std::string(file) + "." + (rank == nullptr ? "0" : rank);
+    if (std::FILE* out = std::fopen(name.c_str(), "w")) {
+      const std::lock_guard lock(mappings().mutex);
+      std::fprintf(out, "%ld\n", most.load() + static_cast<long>(most_written()));
+      std::fclose(out);
+    }
+  }
+} at_exit;
 
 template <typename Function>
 Function* next(const char* name) {

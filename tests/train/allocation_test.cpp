@@ -72,8 +72,6 @@ Config large_config(PrecisionChoice precision) {
   config.precision = precision;
   config.model = {.vocab_size = 256, .context = 8, .hidden = 64, .ffn = 256, .layers = 2};
   config.data.seq_len = 128;
-  // With AVX-512 a micro-batch of more rows than before needs a larger scratchpad.
-  config.data.documents = Documents::kPacked;
   config.train.global_batch = 16;
   return config;
 }
