@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 # Shapes that are in no sample of bench hardware (tools/bench/sample_configs.cpp).
 MODELS = {
@@ -147,6 +148,7 @@ def main():
         with open(folder + "/base.yaml", "w", encoding="utf-8") as file:
             file.write(BASE)
         for again in range(args.rounds):
+            start = time.monotonic()
             hardware = args.hardware
             if not hardware:
                 hardware = f"{folder}/hardware{again}.yaml"
@@ -160,6 +162,8 @@ def main():
                 trained(launcher + [build + "/train"], folder, name,
                         MODELS[model] + LAYOUTS[layout] + ["precision=" + precision])
                 found[case].append(compared(build, hardware, folder, name))
+            print(f"round {again + 1} of {args.rounds}: {time.monotonic() - start:.0f} s",
+                  file=sys.stderr, flush=True)
     rows = []
     for (model, precision, layout), rounds in found.items():
         predicted, steps, traffic_differences = zip(*rounds)

@@ -57,14 +57,13 @@ HostMemory host_memory(const Config& config, const ParameterStore& store,
     memory.checkpoint = CheckpointSaver::copy_bytes(store);
   }
   if (use.threads > 0) {
-    const double process = kProcess + static_cast<double>(cpu::shared_footprint(precision.storage));
-    double libraries = use.processes
-                           ? process + kMpi + static_cast<double>(message_buffers(config.parallel))
-                           : process / config.world();
-    const auto products = products_of(config, max_rows(config));
-    libraries += static_cast<double>(
-        cpu::footprint(products, precision.storage, use.threads, use.row_counts));
-    memory.libraries = static_cast<std::size_t>(libraries);
+    const cpu::Footprint products = cpu::footprint(products_of(config, max_rows(config)),
+                                                   precision.storage, use.threads, use.row_counts);
+    const double process = kProcess + static_cast<double>(products.process);
+    const double libraries =
+        use.processes ? process + kMpi + static_cast<double>(message_buffers(config.parallel))
+                      : process / config.world();
+    memory.libraries = static_cast<std::size_t>(libraries) + products.device;
   }
   return memory;
 }

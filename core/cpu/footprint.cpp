@@ -1,12 +1,16 @@
 #include "core/cpu/footprint.h"
 
 #include <algorithm>
+#include <array>
 #include <compare>
 #include <set>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/cpu/converted_blocks.h"
 #include "core/cpu/onednn.h"
+#include "core/error.h"
 
 namespace tandem::cpu {
 
@@ -14,7 +18,7 @@ namespace {
 
 // What oneDNN's gemm copies together (src/cpu/x64/gemm/gemm_info.cpp): a depth of the contraction
 // by as many columns of c as there are, up to a limit, and by the rows of one block.
-constexpr std::int64_t kDepth = 192, kDepthBf16 = 768;
+constexpr std::int64_t kDepth = 192, kDepthAvx512 = 384, kDepthBf16 = 768;
 constexpr std::int64_t kMostColumns = 10000;
 constexpr std::int64_t kPackedRows = 432;
 // Its kernels, which are made once a process for matrices of any shape.
@@ -22,13 +26,13 @@ constexpr std::size_t kGemmKernels = 1792 * 1024;
 
 // What is kept for a product of one shape, and the pages that its own kernels fill; gemm has such
 // kernels for an epilogue only.
-constexpr double kPrimitive = 13.0 * 1024;
-constexpr double kPrimitiveWithEpilogue = 37.0 * 1024;
+constexpr double kGemm = 13.0 * 1024;
+constexpr double kGemmWithEpilogue = 37.0 * 1024;
 
-// The same of a product in tiles, fp32 and bf16: more where none, one, or more of its three sizes
-// are no multiples of 64, since what is left over has code of its own.
-constexpr double kTiledPrimitive[][3] = {{112.0 * 1024, 132.0 * 1024, 300.0 * 1024},
-                                         {180.0 * 1024, 280.0 * 1024, 1000.0 * 1024}};
+// The same where oneDNN multiplies in tiles ("brgemm", as with AVX-512), of fp32 and bf16, by how
+// many of its sizes are no multiples of 64: none, one, more. What is left over has code of its own.
+constexpr double kTiled[][3] = {{112.0 * 1024, 132.0 * 1024, 300.0 * 1024},
+                                {180.0 * 1024, 280.0 * 1024, 1000.0 * 1024}};
 
 /// What tells kernels apart, beside what follows from it.
 struct Kernel {
@@ -36,9 +40,10 @@ struct Kernel {
   bool transpose_b, sums_in_main, bias, accumulates;
   auto operator<=>(const Kernel&) const = default;
 
-  int odd_sizes() const {
-    return static_cast<int>(rows % 64 != 0) + static_cast<int>(columns % 64 != 0) +
-           static_cast<int>(inner % 64 != 0);
+  std::size_t odd_sizes() const {
+    const std::array sizes = {rows, columns, inner};
+    return static_cast<std::size_t>(
+        std::count_if(sizes.begin(), sizes.end(), [](auto size) { return size % 64 != 0; }));
   }
 };
 
@@ -71,66 +76,83 @@ void add_blocks(const ProductSize& product, const ConvertedBlocks& cut, std::set
   }
 }
 
-double packed_bytes(std::int64_t columns, std::int64_t inner, DType type, int threads) {
-  const std::int64_t depth = type == DType::kBF16 ? std::min(inner, kDepthBf16)
-                             : inner <= 256       ? inner
-                                                  : kDepth;
+/// What oneDNN says to a kernel's product, as Matmul would ask for it.
+dnnl::matmul::primitive_desc described(const Kernel& kernel, DType type,
+                                       const dnnl::engine& engine) {
+  using dnnl::memory;
+  const auto input = onednn_type(type);
+  const memory::dims transposed = {1, kernel.rows}, plain = {kernel.inner, 1};
+  const memory::dims weight = {1, kernel.inner}, plain_b = {kernel.columns, 1};
+  MatmulDescription product{
+      .a = {{kernel.rows, kernel.inner}, input, kernel.sums_in_main ? transposed : plain},
+      .b = {{kernel.inner, kernel.columns}, input, kernel.transpose_b ? weight : plain_b},
+      .c = {{kernel.rows, kernel.columns},
+            kernel.sums_in_main ? memory::data_type::f32 : input,
+            memory::dims{kernel.c_stride, 1}},
+      .bias = std::nullopt,
+      .accumulate = kernel.accumulates};
+  if (kernel.bias) {
+    product.bias = memory::desc({1, kernel.columns}, input, memory::dims{kernel.columns, 1});
+  }
+  auto primitive = make_matmul(product, engine);
+  ensure(primitive.has_value(), "oneDNN has no kernel for this matrix product");
+  return std::move(*primitive);
+}
+
+double packed_bytes(const Kernel& kernel, DType type, int threads) {
+  static const bool avx512 = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
+  const std::int64_t depth = type == DType::kBF16  ? std::min(kernel.inner, kDepthBf16)
+                             : avx512              ? std::min(kernel.inner, kDepthAvx512)
+                             : kernel.inner <= 256 ? kernel.inner
+                                                   : kDepth;
   // Two threads share their columns; of four, every two do.
   const int groups = (threads + 1) / 2;
   const std::int64_t most = threads == 1 ? kMostColumns : 2 * kMostColumns;
-  const std::int64_t lines = groups * std::min(columns, most) + threads * kPackedRows;
+  const std::int64_t lines = groups * std::min(kernel.columns, most) + threads * kPackedRows;
   return static_cast<double>(lines * depth) * static_cast<double>(size_of(type));
-}
-
-/// What oneDNN is given to multiply.
-DType multiplied_type(DType storage) {
-  return storage == DType::kBF16 && multiplies_bf16() ? DType::kBF16 : DType::kF32;
 }
 
 }  // namespace
 
-std::size_t shared_footprint(DType storage) {
-  return multiplies_in_tiles(multiplied_type(storage)) ? 0 : kGemmKernels;
-}
-
-std::size_t footprint(std::span<const ProductSize> products, DType storage, int threads,
-                      double row_counts) {
-  const DType type = multiplied_type(storage);
-  const bool bf16 = type == DType::kBF16, tiles = multiplies_in_tiles(type);
-  double blocks = 0.0, packed = 0.0;
-  double scratchpad = tiles || bf16 ? static_cast<double>(kLeastScratchpad) * threads : 0.0;
+Footprint footprint(std::span<const ProductSize> products, DType storage, int threads,
+                    double row_counts) {
+  const bool converts = storage == DType::kF16 || (storage == DType::kBF16 && !multiplies_bf16());
+  const DType type = converts ? DType::kF32 : storage;
+  double blocks = 0.0;
   std::set<Kernel> kernels;
   for (const ProductSize& product : products) {
-    std::int64_t columns = product.columns, inner = product.inner;
-    if (type != storage) {
-      const ConvertedBlocks cut(columns, inner, !product.sums_in_main);
+    if (converts) {
+      const ConvertedBlocks cut(product.columns, product.inner, !product.sums_in_main);
       blocks = std::max(blocks, static_cast<double>(cut.floats()) * sizeof(float));
       add_blocks(product, cut, kernels);
-      columns = cut.columns;
-      inner = std::min(inner, cut.depth);
     } else {
-      kernels.insert({product.rows, columns, inner, columns, product.transpose_b,
-                      product.sums_in_main, product.bias, product.accumulates});
-    }
-    if (!tiles) {
-      packed = std::max(packed, packed_bytes(columns, inner, type, threads));
-      // Sums of a bf16 result are fp32.
-      if (bf16 && !product.sums_in_main) {
-        scratchpad =
-            std::max(scratchpad, static_cast<double>(product.rows * columns) * sizeof(float));
-      }
+      kernels.insert({product.rows, product.columns, product.inner, product.columns,
+                      product.transpose_b, product.sums_in_main, product.bias,
+                      product.accumulates});
     }
   }
-  double code = 0.0;
+  const ThreadCount scope(threads);
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  std::size_t process = 0;
+  double packed = 0.0, scratchpad = 0.0, code = 0.0;
   for (const Kernel& kernel : kernels) {
-    if (tiles) {
-      code += kTiledPrimitive[bf16 ? 1 : 0][std::min(kernel.odd_sizes(), 2)];
+    const auto primitive = described(kernel, type, engine);
+    if (const std::size_t bytes = primitive.scratchpad_desc().get_size(); bytes > 0) {
+      scratchpad =
+          std::max(scratchpad, static_cast<double>(std::max(bytes, least_scratchpad(threads))));
+    }
+    if (std::string_view(primitive.impl_info_str()).starts_with("brg")) {
+      code += kTiled[type == DType::kBF16 ? 1 : 0][std::min<std::size_t>(kernel.odd_sizes(), 2)];
     } else {
-      const bool epilogue = kernel.bias || kernel.accumulates || (bf16 && !kernel.sums_in_main);
-      code += epilogue ? kPrimitiveWithEpilogue : kPrimitive;
+      // A bf16 result is summed in fp32 and converted.
+      const bool epilogue =
+          kernel.bias || kernel.accumulates || (type == DType::kBF16 && !kernel.sums_in_main);
+      code += epilogue ? kGemmWithEpilogue : kGemm;
+      packed = std::max(packed, packed_bytes(kernel, type, threads));
+      process = kGemmKernels;
     }
   }
-  return static_cast<std::size_t>(blocks + packed + scratchpad + row_counts * code);
+  return {static_cast<std::size_t>(blocks + packed + scratchpad + row_counts * code), process};
 }
 
 }  // namespace tandem::cpu

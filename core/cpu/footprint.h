@@ -20,15 +20,18 @@ struct ProductSize {
   bool accumulates = false;
 };
 
-/// Bytes, of a device of `threads` threads that computes all of `products`, in so many different
-/// numbers of rows: blocks of converted operands, what oneDNN copies of operands or sums up while
-/// it multiplies, and its kernels of each shape. Depends on this CPU's instruction set. An upper
-/// bound, held against the heap by tests/tools/plan_memory.py with AVX2 and with AVX-512 and AMX;
-/// with AMX and odd sizes a kernel can take up to 3 MiB, of which less is counted.
-std::size_t footprint(std::span<const ProductSize> products, DType storage, int threads,
-                      double row_counts);
+/// Bytes.
+struct Footprint {
+  std::size_t device = 0;   ///< of one device
+  std::size_t process = 0;  ///< of all devices of a process together
+};
 
-/// Bytes that all devices of a process share: kernels for matrices of any shape.
-std::size_t shared_footprint(DType storage);
+/// Of a device of `threads` threads that computes all of `products`, in so many different numbers
+/// of rows: blocks of converted operands, what oneDNN copies of operands or sums up while it
+/// multiplies, and its kernels. That is asked of oneDNN, so it is this CPU's answer. Held against
+/// the heap by tests/tools/plan_memory.py, and mostly above it; with AMX and sizes that are no
+/// multiples of 64 a product's kernels can be 2 MiB larger than what is counted.
+Footprint footprint(std::span<const ProductSize> products, DType storage, int threads,
+                    double row_counts);
 
 }  // namespace tandem::cpu

@@ -1,7 +1,5 @@
 #include "core/cpu/matmul.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <string>
 
@@ -10,27 +8,6 @@
 
 namespace tandem::cpu {
 namespace {
-
-/// oneDNN takes its thread count from the calling thread's OpenMP settings, which belong to whoever
-/// called us: set for one call, then put back. It leaves out the work of threads it counted on and
-/// did not get, so it counts on no more than OMP_THREAD_LIMIT, and OMP_DYNAMIC takes none away.
-class ThreadCount {
- public:
-  explicit ThreadCount(int threads) : before_(omp_get_max_threads()), dynamic_(omp_get_dynamic()) {
-    omp_set_dynamic(0);
-    omp_set_num_threads(std::min(threads, omp_get_thread_limit()));
-  }
-  ThreadCount(const ThreadCount&) = delete;
-  ThreadCount& operator=(const ThreadCount&) = delete;
-  ~ThreadCount() {
-    omp_set_num_threads(before_);
-    omp_set_dynamic(dynamic_);
-  }
-
- private:
-  int before_;
-  int dynamic_;
-};
 
 /// op(matrix): a transposition is only a swap of dimensions and strides. The unit stride of a
 /// matrix of one column is spelled out, whatever the tensor says.
@@ -114,10 +91,8 @@ Matmul::Plan& Matmul::plan(const Gemm& args) {
 
   std::size_t scratchpad_bytes = primitive->scratchpad_desc().get_size();
   if (scratchpad_bytes > 0) {
-    scratchpad_bytes =
-        std::max(scratchpad_bytes, static_cast<std::size_t>(threads_) * kLeastScratchpad);
+    scratchpad_bytes = std::max(scratchpad_bytes, least_scratchpad(threads_));
   }
-
   Plan made{.primitive = dnnl::matmul(*primitive),
             .a = {wanted.a, engine_, DNNL_MEMORY_NONE},
             .b = {wanted.b, engine_, DNNL_MEMORY_NONE},

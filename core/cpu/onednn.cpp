@@ -1,7 +1,12 @@
 #include "core/cpu/onednn.h"
 
+#include <omp.h>
+
+#include <algorithm>
 #include <string_view>
 #include <utility>
+
+#include "core/error.h"
 
 namespace tandem::cpu {
 namespace {
@@ -29,23 +34,21 @@ std::string_view isa_name(dnnl::cpu_isa isa) {
   }
 }
 
-/// What make_matmul says to a product of this type, of a shape like any other.
-std::optional<dnnl::matmul::primitive_desc> make_square(DType input, DType output) {
-  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  const auto matrix = [](DType type, dnnl::memory::dims strides) {
-    return dnnl::memory::desc({64, 64}, onednn_type(type), std::move(strides));
-  };
-  return make_matmul({.a = matrix(input, {64, 1}),
-                      .b = matrix(input, {1, 64}),
-                      .c = matrix(output, {64, 1}),
-                      .bias = std::nullopt,
-                      .accumulate = output != input},
-                     engine);
-}
-
 }  // namespace
 
+ThreadCount::ThreadCount(int threads)
+    : before_(omp_get_max_threads()), dynamic_(omp_get_dynamic()) {
+  omp_set_dynamic(0);
+  omp_set_num_threads(std::min(threads, omp_get_thread_limit()));
+}
+
+ThreadCount::~ThreadCount() {
+  omp_set_num_threads(before_);
+  omp_set_dynamic(dynamic_);
+}
+
 dnnl::memory::data_type onednn_type(DType type) {
+  ensure(type == DType::kF32 || type == DType::kBF16, "oneDNN is given fp32 and bf16 only");
   return type == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
@@ -74,18 +77,25 @@ std::optional<dnnl::matmul::primitive_desc> make_matmul(const MatmulDescription&
 }
 
 bool multiplies_bf16() {
-  static const bool yes = make_square(DType::kBF16, DType::kBF16) != std::nullopt &&
-                          make_square(DType::kBF16, DType::kF32) != std::nullopt;
+  static const bool yes = [] {
+    const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+    using Type = dnnl::memory::data_type;
+    const auto matrix = [](Type type, dnnl::memory::dims strides) {
+      return dnnl::memory::desc({64, 64}, type, std::move(strides));
+    };
+    for (const Type output : {Type::bf16, Type::f32}) {
+      if (!make_matmul({.a = matrix(Type::bf16, {64, 1}),
+                        .b = matrix(Type::bf16, {1, 64}),
+                        .c = matrix(output, {64, 1}),
+                        .bias = std::nullopt,
+                        .accumulate = output == Type::f32},
+                       engine)) {
+        return false;
+      }
+    }
+    return true;
+  }();
   return yes;
-}
-
-bool multiplies_in_tiles(DType type) {
-  const auto in_tiles = [](DType of) {
-    const auto square = make_square(of, of);
-    return square && std::string_view(square->impl_info_str()).starts_with("brg");
-  };
-  static const bool fp32 = in_tiles(DType::kF32), bf16 = in_tiles(DType::kBF16);
-  return type == DType::kBF16 ? bf16 : fp32;
 }
 
 std::string onednn_version() {

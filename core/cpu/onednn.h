@@ -11,7 +11,22 @@
 
 namespace tandem::cpu {
 
-/// Of what oneDNN multiplies itself: fp16 is always converted.
+/// oneDNN takes its thread count from the calling thread's OpenMP settings, which belong to whoever
+/// called us: set for one call, then put back. It leaves out the work of threads it counted on and
+/// did not get, so it counts on no more than OMP_THREAD_LIMIT, and OMP_DYNAMIC takes none away.
+class ThreadCount {
+ public:
+  explicit ThreadCount(int threads);
+  ThreadCount(const ThreadCount&) = delete;
+  ThreadCount& operator=(const ThreadCount&) = delete;
+  ~ThreadCount();
+
+ private:
+  int before_;
+  int dynamic_;
+};
+
+/// fp32 or bf16; fp16 is converted before oneDNN sees it.
 dnnl::memory::data_type onednn_type(DType type);
 
 /// c = a b [+ bias] [+ c] as oneDNN sees it: plain or transposed 2-d memory.
@@ -26,18 +41,17 @@ struct MatmulDescription {
 std::optional<dnnl::matmul::primitive_desc> make_matmul(const MatmulDescription& description,
                                                         const dnnl::engine& engine);
 
+/// Bytes of the scratchpad that a device of `threads` threads has once a product asks for any. What
+/// kernels of AVX-512 ask for hardly follows their sizes, so that a later micro-batch of fewer rows
+/// would often let it grow: of 2400 products of up to 2048 x 4096 over 3072, with up to eight
+/// threads, none asked for more than 1.7 MiB a thread. With more, which share the contraction of
+/// narrow products, some do.
+constexpr std::size_t least_scratchpad(int threads) {
+  return static_cast<std::size_t>(threads) << 21;
+}
+
 /// Whether oneDNN multiplies bf16 itself on this CPU, into bf16 and into fp32.
 bool multiplies_bf16();
-
-/// Whether oneDNN multiplies operands of this type, fp32 or bf16, in blocks that it tiles itself
-/// ("brgemm", as with AVX-512), or with a BLAS' gemm.
-bool multiplies_in_tiles(DType type);
-
-/// Bytes for each thread, of the scratchpad that the products of a device share if they need one.
-/// What one asks for does not grow with its sizes (odd ones are copied), so that a micro-batch of
-/// fewer rows could ask for more than all before it: of 2400 products in tiles, of up to 2048 x
-/// 4096 over 3072, none asked for more than 1.7 MiB.
-inline constexpr std::size_t kLeastScratchpad = std::size_t{2} << 20;
 
 /// "2.6.3 (avx2)": the version that runs and the instruction set it settled on.
 std::string onednn_version();

@@ -1,13 +1,15 @@
-// To be preloaded: counts the bytes that a program has from the heap and writes the most it had at
-// a time to the file that TANDEM_PEAK_HEAP names, with a launcher's rank behind it. What libraries
-// map themselves is counted too, by the pages that they wrote: oneDNN maps 256 KiB or more for each
-// kernel and fills a few of them. Shared memory is not.
+// To be preloaded: counts the bytes that a program has from the heap, and of what libraries map
+// themselves the pages that are in memory: oneDNN maps 256 KiB or more for each function that it
+// writes, and fills a few pages. (Where huge pages are given unasked it may be all of them.) Writes
+// the most of the one and the most of the other, which need not be of one moment, as one sum to the
+// file that TANDEM_PEAK_HEAP names, with a launcher's rank behind it. Shared memory is not counted.
 #include <dlfcn.h>
 #include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
@@ -18,7 +20,6 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <vector>
 
 namespace {
 
@@ -43,35 +44,40 @@ void take_off(void* memory) {
   }
 }
 
-// Mappings that were counted. Never destroyed: libraries unmap when the program ends, too.
+// Mappings that are counted. Never destroyed: libraries unmap when the program ends, too.
 struct Mappings {
   std::mutex mutex;
   std::map<std::uintptr_t, std::size_t> bytes;  ///< by their start
+  std::size_t most_resident = 0;
 };
 Mappings& mappings() {
   static auto* const all = new Mappings;
   return *all;
 }
 
-std::size_t written_bytes(std::uintptr_t start, std::size_t bytes) {
-  constexpr std::size_t kPage = 4096;
-  std::vector<unsigned char> pages((bytes + kPage - 1) / kPage);
-  if (mincore(reinterpret_cast<void*>(start), bytes, pages.data()) != 0) {
-    return bytes;
+std::size_t resident_bytes(std::uintptr_t start, std::size_t bytes) {
+  constexpr std::size_t kPage = 4096, kPages = 1024;
+  std::array<unsigned char, kPages> pages;
+  std::size_t resident = 0;
+  for (std::size_t at = 0; at < bytes; at += kPage * kPages) {
+    const std::size_t length = std::min(bytes - at, kPage * kPages);
+    if (mincore(reinterpret_cast<void*>(start + at), length, pages.data()) == 0) {
+      resident += kPage * static_cast<std::size_t>(std::count_if(
+                              pages.begin(),
+                              pages.begin() + static_cast<long>((length + kPage - 1) / kPage),
+                              [](unsigned page) { return (page & 1) != 0; }));
+    }
   }
-  return kPage * static_cast<std::size_t>(
-                     std::count_if(pages.begin(), pages.end(), [](int page) { return page & 1; }));
+  return resident;
 }
 
-/// The most that was written of all mappings at a time, of which some are about to go. The caller
-/// has the mutex.
-std::size_t most_written() {
-  static std::size_t highest = 0;
+/// Before some go. The caller has the mutex.
+void note_resident() {
   std::size_t sum = 0;
   for (const auto& [start, bytes] : mappings().bytes) {
-    sum += written_bytes(start, bytes);
+    sum += resident_bytes(start, bytes);
   }
-  return highest = std::max(highest, sum);
+  mappings().most_resident = std::max(mappings().most_resident, sum);
 }
 
 void mapped(void* memory, std::size_t bytes) {
@@ -82,16 +88,20 @@ void mapped(void* memory, std::size_t bytes) {
 /// Whole mappings, or what is cut off their ends.
 void unmapped(void* memory, std::size_t bytes) {
   const std::lock_guard lock(mappings().mutex);
-  most_written();
   auto& all = mappings().bytes;
   const auto start = reinterpret_cast<std::uintptr_t>(memory), stop = start + bytes;
   auto at = all.upper_bound(start);
   at = at == all.begin() ? at : std::prev(at);
+  bool noted = false;
   while (at != all.end() && at->first < stop) {
     const std::uintptr_t first = at->first, last = first + at->second;
     if (last <= start) {
       ++at;
       continue;
+    }
+    if (!noted) {
+      note_resident();
+      noted = true;
     }
     at = all.erase(at);
     if (first < start) {
@@ -114,7 +124,8 @@ struct AtExit {
     const std::string name = std::string(file) + "." + (rank == nullptr ? "0" : rank);
     if (std::FILE* out = std::fopen(name.c_str(), "w")) {
       const std::lock_guard lock(mappings().mutex);
-      std::fprintf(out, "%ld\n", most.load() + static_cast<long>(most_written()));
+      note_resident();
+      std::fprintf(out, "%ld\n", most.load() + static_cast<long>(mappings().most_resident));
       std::fclose(out);
     }
   }

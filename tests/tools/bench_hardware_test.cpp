@@ -277,8 +277,8 @@ TEST(Lattice, LeavesLargeMatmulsToTheRoundsThatAskForThem) {
     return rates[1][(row * kLatticeWidths.size() + out) * kLatticeWidths.size() + in];
   };
   EXPECT_GT(rate(0, 0, 0), 0.0);
-  EXPECT_GT(rate(5, 0, 3), 0.0) << "2048 x 64 x 256, the largest of the small";
-  EXPECT_EQ(rate(5, 3, 3), 0.0) << "2048 x 256 x 256";
+  EXPECT_GT(rate(5, 0, 1), 0.0) << "2048 x 64 x 128, one of the largest of the small";
+  EXPECT_EQ(rate(5, 0, 3), 0.0) << "2048 x 64 x 256";
 }
 
 TEST(Lattice, MeasuresWhatIsNotTooLarge) {
@@ -296,7 +296,7 @@ TEST(Lattice, MeasuresWhatIsNotTooLarge) {
 }
 
 TEST(LargestMatmul, TakesAFewMillisecondsUnlessThatIsTooSmall) {
-  EXPECT_EQ(largest_matmul(40e9), 3 << 27);
+  EXPECT_EQ(largest_matmul(40e9), 1 << 28);
   EXPECT_EQ(largest_matmul(1e12), 2.5e9);
   const auto device = make_cpu_device(1);
   const double flops = Lattice::middle_rate(*device, {DType::kF32, DType::kF32, DType::kF32});

@@ -47,18 +47,18 @@ SAVE = " checkpoint.every=1"
 LONG = " train.micro_batch=2 data.seq_len=512"
 CASES = [  # processes (0: threads), settings
     (0, FFN, ONE), (0, FFN, TP2), (2, FFN, SP), (0, FFN + LONG, DP2), (2, FFN, ZERO),
-    (0, FFN, ONE + " precision=bf16"), (2, FFN, TP2 + " precision=bf16"),
-    (0, FFN + LONG, ZERO + " precision=fp16"), (0, FFN, ONE + SAVE), (2, FFN, DP2 + SAVE),
-    (0, FFN, "parallel.tp=4"), (4, FFN, BOTH), (0, FFN, SP + " precision=bf16" + SAVE),
-    (0, WIDE, ONE), (2, WIDE, TP2), (0, WIDE, DP2 + " precision=bf16"), (2, WIDE, ZERO + SAVE),
-    (0, SWIGLU, ONE), (0, SWIGLU, SP), (2, SWIGLU, DP2), (0, SWIGLU + LONG, TP2 + " precision=bf16"),
+    (0, FFN, ONE + " precision=bf16"), (2, FFN, TP2 + " precision=bf16"), (0, FFN, ONE + SAVE),
+    (0, FFN + LONG, ZERO + " precision=fp16"), (2, FFN, DP2 + SAVE), (0, FFN, "parallel.tp=4"),
+    (4, FFN, BOTH), (0, FFN, SP + " precision=bf16" + SAVE), (0, WIDE, ONE), (2, WIDE, TP2),
+    (0, WIDE, DP2 + " precision=bf16"), (2, WIDE, ZERO + SAVE), (0, SWIGLU, ONE), (0, SWIGLU, SP),
+    (2, SWIGLU, DP2), (0, SWIGLU + LONG, TP2 + " precision=bf16"),
     (2, SWIGLU, ZERO + " precision=bf16" + SAVE), (0, LM, ONE + " train.eval_every=2"),
     (0, LM, TP2 + SAVE), (2, LM, DP2 + " precision=bf16"), (2, LM, SP), (0, VOCAB, ONE),
-    (0, VOCAB, TP2 + " precision=bf16"), (2, PADDED, TP2 + SAVE), (2, VOCAB, ZERO),
-    (2, VOCAB, TP2 + SAVE), (0, FFN + " data.seq_len=768", TP2 + " precision=bf16"),
-    (2, FFN + " data.seq_len=2048 train.global_batch=2", DP2 + " precision=bf16"),
-    (2, ODD, DP2 + " precision=bf16"), (2, PADDED, TP2 + " precision=bf16"),
+    (0, VOCAB, TP2 + " precision=bf16"), (2, ODD, DP2 + " precision=bf16"), (2, VOCAB, ZERO),
+    (2, VOCAB, TP2 + SAVE), (2, PADDED, TP2 + SAVE),
     (0, LM + " data.documents=padded", ONE + " precision=bf16"),
+    (2, PADDED, TP2 + " precision=bf16"), (0, FFN + " data.seq_len=768", TP2 + " precision=bf16"),
+    (2, FFN + " data.seq_len=2048 train.global_batch=2", DP2 + " precision=bf16"),
 ]
 MPIRUN = str(pathlib.Path(__file__).parents[2] / "scripts/mpirun.sh")
 SMALL = 64 << 20
