@@ -57,13 +57,13 @@ HostMemory host_memory(const Config& config, const ParameterStore& store,
     memory.checkpoint = CheckpointSaver::copy_bytes(store);
   }
   if (use.threads > 0) {
-    const cpu::Footprint products = cpu::footprint(products_of(config, max_rows(config)),
-                                                   precision.storage, use.threads, use.row_counts);
-    const double process = kProcess + static_cast<double>(products.process);
+    const cpu::Footprint footprint = cpu::footprint(products_of(config, max_rows(config)),
+                                                    precision.storage, use.threads, use.row_counts);
+    const double process = kProcess + static_cast<double>(footprint.process);
     const double libraries =
         use.processes ? process + kMpi + static_cast<double>(message_buffers(config.parallel))
                       : process / config.world();
-    memory.libraries = static_cast<std::size_t>(libraries) + products.device;
+    memory.libraries = static_cast<std::size_t>(libraries) + footprint.device;
   }
   return memory;
 }

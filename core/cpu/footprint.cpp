@@ -4,8 +4,8 @@
 #include <array>
 #include <compare>
 #include <set>
+#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "core/cpu/converted_blocks.h"
@@ -30,7 +30,8 @@ constexpr double kGemm = 13.0 * 1024;
 constexpr double kGemmWithEpilogue = 37.0 * 1024;
 
 // The same where oneDNN multiplies in tiles ("brgemm", as with AVX-512), of fp32 and bf16, by how
-// many of its sizes are no multiples of 64: none, one, more. What is left over has code of its own.
+// many of its sizes are no multiples of 64: none, one, more. What remains of such a size has
+// kernels of its own.
 constexpr double kTiled[][3] = {{112.0 * 1024, 132.0 * 1024, 300.0 * 1024},
                                 {180.0 * 1024, 280.0 * 1024, 1000.0 * 1024}};
 
@@ -76,27 +77,35 @@ void add_blocks(const ProductSize& product, const ConvertedBlocks& cut, std::set
   }
 }
 
-/// What oneDNN says to a kernel's product, as Matmul would ask for it.
-dnnl::matmul::primitive_desc described(const Kernel& kernel, DType type,
-                                       const dnnl::engine& engine) {
+/// Of the product that Matmul would have it compute.
+dnnl::matmul::primitive_desc primitive_of(const Kernel& kernel, DType type,
+                                          const dnnl::engine& engine) {
   using dnnl::memory;
   const auto input = onednn_type(type);
-  const memory::dims transposed = {1, kernel.rows}, plain = {kernel.inner, 1};
-  const memory::dims weight = {1, kernel.inner}, plain_b = {kernel.columns, 1};
-  MatmulDescription product{
-      .a = {{kernel.rows, kernel.inner}, input, kernel.sums_in_main ? transposed : plain},
-      .b = {{kernel.inner, kernel.columns}, input, kernel.transpose_b ? weight : plain_b},
-      .c = {{kernel.rows, kernel.columns},
-            kernel.sums_in_main ? memory::data_type::f32 : input,
-            memory::dims{kernel.c_stride, 1}},
-      .bias = std::nullopt,
-      .accumulate = kernel.accumulates};
-  if (kernel.bias) {
-    product.bias = memory::desc({1, kernel.columns}, input, memory::dims{kernel.columns, 1});
+  const memory::dims a_transposed = {1, kernel.rows}, a_plain = {kernel.inner, 1};
+  const memory::dims b_transposed = {1, kernel.inner}, b_plain = {kernel.columns, 1};
+  std::string why = "it has no kernel for it";
+  try {
+    MatmulDescription product{
+        .a = {{kernel.rows, kernel.inner}, input, kernel.sums_in_main ? a_transposed : a_plain},
+        .b = {{kernel.inner, kernel.columns}, input, kernel.transpose_b ? b_transposed : b_plain},
+        .c = {{kernel.rows, kernel.columns},
+              kernel.sums_in_main ? memory::data_type::f32 : input,
+              memory::dims{kernel.c_stride, 1}},
+        .bias = std::nullopt,
+        .accumulate = kernel.accumulates};
+    if (kernel.bias) {
+      product.bias = memory::desc({1, kernel.columns}, input, memory::dims{kernel.columns, 1});
+    }
+    if (const auto primitive = make_matmul(product, engine)) {
+      return *primitive;
+    }
+  } catch (const dnnl::error& error) {
+    why = error.what();
   }
-  auto primitive = make_matmul(product, engine);
-  ensure(primitive.has_value(), "oneDNN has no kernel for this matrix product");
-  return std::move(*primitive);
+  throw InternalError("oneDNN " + onednn_version() + ", memory of gemm [" +
+                      std::to_string(kernel.rows) + ", " + std::to_string(kernel.columns) +
+                      "] over " + std::to_string(kernel.inner) + ": " + why);
 }
 
 double packed_bytes(const Kernel& kernel, DType type, int threads) {
@@ -136,11 +145,8 @@ Footprint footprint(std::span<const ProductSize> products, DType storage, int th
   std::size_t process = 0;
   double packed = 0.0, scratchpad = 0.0, code = 0.0;
   for (const Kernel& kernel : kernels) {
-    const auto primitive = described(kernel, type, engine);
-    if (const std::size_t bytes = primitive.scratchpad_desc().get_size(); bytes > 0) {
-      scratchpad =
-          std::max(scratchpad, static_cast<double>(std::max(bytes, least_scratchpad(threads))));
-    }
+    const auto primitive = primitive_of(kernel, type, engine);
+    scratchpad = std::max(scratchpad, static_cast<double>(scratchpad_bytes(primitive, threads)));
     if (std::string_view(primitive.impl_info_str()).starts_with("brg")) {
       code += kTiled[type == DType::kBF16 ? 1 : 0][std::min<std::size_t>(kernel.odd_sizes(), 2)];
     } else {

@@ -28,9 +28,11 @@ struct Footprint {
 
 /// Of a device of `threads` threads that computes all of `products`, in so many different numbers
 /// of rows: blocks of converted operands, what oneDNN copies of operands or sums up while it
-/// multiplies, and its kernels. That is asked of oneDNN, so it is this CPU's answer. Held against
-/// the heap by tests/tools/plan_memory.py, and mostly above it; with AMX and sizes that are no
-/// multiples of 64 a product's kernels can be 2 MiB larger than what is counted.
+/// multiplies, and its kernels. oneDNN is asked how it would compute each product on this CPU, and
+/// how large a scratchpad it wants; what its gemm packs is computed as it does, and the size of
+/// kernels was measured (2.6.3). Held against the heap by tests/tools/plan_memory.py, and above it
+/// there; with AMX, bf16 and odd sizes it can be under, by up to 2 MiB a product. Throws
+/// InternalError where oneDNN refuses a product.
 Footprint footprint(std::span<const ProductSize> products, DType storage, int threads,
                     double row_counts);
 

@@ -89,10 +89,6 @@ Matmul::Plan& Matmul::plan(const Gemm& args) {
   const auto primitive = make_matmul(wanted, engine_);
   ensure(primitive.has_value(), "oneDNN has no kernel for this matrix product");
 
-  std::size_t scratchpad_bytes = primitive->scratchpad_desc().get_size();
-  if (scratchpad_bytes > 0) {
-    scratchpad_bytes = std::max(scratchpad_bytes, least_scratchpad(threads_));
-  }
   Plan made{.primitive = dnnl::matmul(*primitive),
             .a = {wanted.a, engine_, DNNL_MEMORY_NONE},
             .b = {wanted.b, engine_, DNNL_MEMORY_NONE},
@@ -100,7 +96,7 @@ Matmul::Plan& Matmul::plan(const Gemm& args) {
             .bias = {},
             .scratchpad = {primitive->scratchpad_desc(), engine_, DNNL_MEMORY_NONE},
             .arguments = {},
-            .scratchpad_bytes = scratchpad_bytes};
+            .scratchpad_bytes = scratchpad_bytes(*primitive, threads_)};
   made.arguments = {{DNNL_ARG_SRC, made.a},
                     {DNNL_ARG_WEIGHTS, made.b},
                     {DNNL_ARG_DST, made.c},

@@ -76,6 +76,13 @@ std::optional<dnnl::matmul::primitive_desc> make_matmul(const MatmulDescription&
   return primitive;
 }
 
+std::size_t scratchpad_bytes(const dnnl::matmul::primitive_desc& product, int threads) {
+  constexpr std::size_t kOfAThread = std::size_t{2} << 20;
+  const std::size_t bytes = product.scratchpad_desc().get_size();
+  return bytes == 0 ? 0
+                    : std::max(bytes, kOfAThread * static_cast<std::size_t>(std::min(threads, 8)));
+}
+
 bool multiplies_bf16() {
   static const bool yes = [] {
     const dnnl::engine engine(dnnl::engine::kind::cpu, 0);

@@ -41,14 +41,12 @@ struct MatmulDescription {
 std::optional<dnnl::matmul::primitive_desc> make_matmul(const MatmulDescription& description,
                                                         const dnnl::engine& engine);
 
-/// Bytes of the scratchpad that a device of `threads` threads has once a product asks for any. What
-/// kernels of AVX-512 ask for hardly follows their sizes, so that a later micro-batch of fewer rows
-/// would often let it grow: of 2400 products of up to 2048 x 4096 over 3072, with up to eight
-/// threads, none asked for more than 1.7 MiB a thread. With more, which share the contraction of
-/// narrow products, some do.
-constexpr std::size_t least_scratchpad(int threads) {
-  return static_cast<std::size_t>(threads) << 21;
-}
+/// Bytes of scratchpad to have ready for a product on a device of `threads` threads: none where it
+/// needs none, and else at least 2 MiB for each of the first eight. What kernels of AVX-512 ask for
+/// hardly follows their sizes, so that a later micro-batch of fewer rows would often let the buffer
+/// grow; of 2400 products of up to 2048 x 4096 over 3072, with up to eight threads, none asked for
+/// more than 1.7 MiB a thread. More threads share the contraction of narrow products, and some do.
+std::size_t scratchpad_bytes(const dnnl::matmul::primitive_desc& product, int threads);
 
 /// Whether oneDNN multiplies bf16 itself on this CPU, into bf16 and into fp32.
 bool multiplies_bf16();

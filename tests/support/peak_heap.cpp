@@ -71,7 +71,7 @@ std::size_t resident_bytes(std::uintptr_t start, std::size_t bytes) {
   return resident;
 }
 
-/// Before some go. The caller has the mutex.
+/// To be called before pages are unmapped, and at the end, by who has the mutex.
 void note_resident() {
   std::size_t sum = 0;
   for (const auto& [start, bytes] : mappings().bytes) {
@@ -171,7 +171,8 @@ void free(void* memory) {
 void* mmap(void* at, std::size_t bytes, int protection, int flags, int file, off_t offset) {
   static auto* const real = next<void*(void*, std::size_t, int, int, int, off_t)>("mmap");
   void* memory = real(at, bytes, protection, flags, file, offset);
-  if (memory != MAP_FAILED && (flags & MAP_ANONYMOUS) != 0 && protection != PROT_NONE) {
+  if (memory != MAP_FAILED && (flags & MAP_ANONYMOUS) != 0 && (flags & MAP_SHARED) == 0 &&
+      protection != PROT_NONE) {
     mapped(memory, bytes);
   }
   return memory;

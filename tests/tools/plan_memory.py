@@ -36,7 +36,7 @@ FFN = "model.kind=ffn model.hidden=768 model.ffn=3072"
 WIDE = "model.kind=ffn model.hidden=512 model.ffn=8192 model.layers=2"
 SWIGLU = "model.kind=ffn model.hidden=640 model.ffn=1792 model.activation=swiglu model.norm=rmsnorm"
 LM = "model.hidden=512 model.ffn=2048 model.vocab_size=1024 model.context=8 data.documents=packed"
-PADDED = "model.hidden=512 model.ffn=1024 model.vocab_size=1001 model.context=8 data.documents=packed"
+PADDED_VOCAB = "model.hidden=512 model.ffn=1024 model.vocab_size=1001 model.context=8 data.documents=packed"
 ODD = "model.kind=ffn model.hidden=777 model.ffn=2334"
 VOCAB = "model.hidden=384 model.ffn=768 model.vocab_size=12000 model.context=4 data.documents=packed"
 ONE, TP2, DP2 = "parallel.tp=1", "parallel.tp=2", "parallel.dp=2"
@@ -55,9 +55,9 @@ CASES = [  # processes (0: threads), settings
     (2, SWIGLU, ZERO + " precision=bf16" + SAVE), (0, LM, ONE + " train.eval_every=2"),
     (0, LM, TP2 + SAVE), (2, LM, DP2 + " precision=bf16"), (2, LM, SP), (0, VOCAB, ONE),
     (0, VOCAB, TP2 + " precision=bf16"), (2, ODD, DP2 + " precision=bf16"), (2, VOCAB, ZERO),
-    (2, VOCAB, TP2 + SAVE), (2, PADDED, TP2 + SAVE),
+    (2, VOCAB, TP2 + SAVE), (2, PADDED_VOCAB, TP2 + SAVE),
     (0, LM + " data.documents=padded", ONE + " precision=bf16"),
-    (2, PADDED, TP2 + " precision=bf16"), (0, FFN + " data.seq_len=768", TP2 + " precision=bf16"),
+    (2, PADDED_VOCAB, TP2 + " precision=bf16"), (0, FFN + " data.seq_len=768", TP2 + " precision=bf16"),
     (2, FFN + " data.seq_len=2048 train.global_batch=2", DP2 + " precision=bf16"),
 ]
 MPIRUN = str(pathlib.Path(__file__).parents[2] / "scripts/mpirun.sh")

@@ -10,8 +10,8 @@ namespace tandem {
 namespace {
 
 /// Seconds. A first call that takes less is not counted: oneDNN makes its kernel in it, for up to a
-/// millisecond, which is as long as a large matmul takes with AMX. Of those that take more, and are
-/// called twice in all, a kernel is at most a fourteenth of the mean.
+/// millisecond, which is as long as a large matmul takes with AMX. Of those that take more it is
+/// at most a seventh of one of their two or more calls.
 constexpr double kHidesTheKernel = 7e-3;
 /// Shares of the largest matmul: from where one takes long, and up to where one with a short side
 /// is measured.

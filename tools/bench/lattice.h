@@ -18,8 +18,8 @@ inline constexpr std::array<double, 11> kLatticeWidths = {64,  128,  192,  256, 
 using LatticeRates = std::array<std::vector<double>, kMatmulKinds>;  ///< as MatmulRates takes them
 
 /// Multiplications of the largest matmul to measure where one of a middle size reaches
-/// `flop_per_s`: as many as a fast machine does in a few milliseconds, and on a slow one as many as
-/// all shapes in a minute leave time for.
+/// `flop_per_s`: as many as a fast machine does in a few milliseconds, and on a slow one 2^28, so
+/// that all shapes together take less than a minute.
 double largest_matmul(double flop_per_s);
 
 /// GFLOP/s of the kernels that a linear layer calls, in `precision`, on a device with host memory.
