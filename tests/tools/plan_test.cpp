@@ -92,6 +92,15 @@ TEST(PlanMemory, IsWhatTheTrainerAllocates) {
   }
 }
 
+// The reference device multiplies in double, without oneDNN.
+TEST(PlanMemory, OfTheReferenceDeviceHasNoLibraries) {
+  Config config = of(small_config(), 1, 1);
+  const RowCounts counts = SampledRows(config).counts(config);
+  EXPECT_GT(predict(config, round_machine(false), counts).beside.libraries, 0u);
+  config.device = DeviceChoice::kReference;
+  EXPECT_EQ(predict(config, round_machine(false), counts).beside.libraries, 0u);
+}
+
 // The rows that were assumed are the rows that a run counts, so the traffic is, too.
 TEST(PlanTraffic, OfPackedDataIsTheLedgersToTheByte) {
   Config base = small_config();

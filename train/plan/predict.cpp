@@ -63,9 +63,11 @@ Prediction predict(const Config& config, const Hardware& hardware, const RowCoun
   }
   if (!hardware.gpu) {
     const CommChoice comm = config.parallel.comm;
+    const int threads =
+        config.threads > 0 ? config.threads : hardware.costs_of(config.world()).threads;
     result.beside = host_memory(
         config, state.store, precision,
-        {.threads = config.threads > 0 ? config.threads : hardware.costs_of(config.world()).threads,
+        {.threads = config.device == DeviceChoice::kReference ? 0 : threads,
          .processes = comm == CommChoice::kMpi || (comm == CommChoice::kAuto && hardware.processes),
          .row_counts = counts.different});
   }
