@@ -69,6 +69,9 @@ struct Gemm {
   /// A collective runs at the same time: where it needs the units that multiply, some are left to
   /// it. The same values.
   bool beside_collective = false;
+
+  /// k: what is summed over.
+  std::int64_t inner() const { return a.dim(transpose_a ? 0 : 1); }
 };
 
 /// gelu (tanh form) and relu: out [rows, n] = f(pre [rows, n]). swiglu: pre [rows, 2n] = [gate;

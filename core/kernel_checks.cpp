@@ -43,7 +43,7 @@ void check(const Gemm& args) {
     return t.rank() == 2 && (t.numel() == 0 || t.dim(1) == 1 || t.strides[1] == 1);
   };
   ensure(matrix(args.a) && matrix(args.b) && matrix(args.c), "gemm wants row-major matrices");
-  const std::int64_t k = args.a.dim(args.transpose_a ? 0 : 1);
+  const std::int64_t k = args.inner();
   ensure(args.c.dim(0) == args.a.dim(args.transpose_a ? 1 : 0), "gemm: rows of a and c differ");
   ensure(args.c.dim(1) == args.b.dim(args.transpose_b ? 0 : 1), "gemm: columns of b and c differ");
   ensure(k == args.b.dim(args.transpose_b ? 1 : 0), "gemm: contractions of a and b differ");

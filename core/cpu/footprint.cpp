@@ -4,13 +4,12 @@
 #include <array>
 #include <compare>
 #include <set>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/cpu/converted_blocks.h"
 #include "core/cpu/onednn.h"
-#include "core/error.h"
+#include "core/device.h"
 
 namespace tandem::cpu {
 
@@ -77,35 +76,24 @@ void add_blocks(const ProductSize& product, const ConvertedBlocks& cut, std::set
   }
 }
 
-/// Of the product that Matmul would have it compute.
-dnnl::matmul::primitive_desc primitive_of(const Kernel& kernel, DType type,
-                                          const dnnl::engine& engine) {
-  using dnnl::memory;
-  const auto input = onednn_type(type);
-  const memory::dims a_transposed = {1, kernel.rows}, a_plain = {kernel.inner, 1};
-  const memory::dims b_transposed = {1, kernel.inner}, b_plain = {kernel.columns, 1};
-  std::string why = "it has no kernel for it";
-  try {
-    MatmulDescription product{
-        .a = {{kernel.rows, kernel.inner}, input, kernel.sums_in_main ? a_transposed : a_plain},
-        .b = {{kernel.inner, kernel.columns}, input, kernel.transpose_b ? b_transposed : b_plain},
-        .c = {{kernel.rows, kernel.columns},
-              kernel.sums_in_main ? memory::data_type::f32 : input,
-              memory::dims{kernel.c_stride, 1}},
-        .bias = std::nullopt,
-        .accumulate = kernel.accumulates};
-    if (kernel.bias) {
-      product.bias = memory::desc({1, kernel.columns}, input, memory::dims{kernel.columns, 1});
-    }
-    if (const auto primitive = make_matmul(product, engine)) {
-      return *primitive;
-    }
-  } catch (const dnnl::error& error) {
-    why = error.what();
+/// The product, without memory.
+Gemm gemm_of(const Kernel& kernel, DType type) {
+  const auto matrix = [](DType dtype, std::int64_t rows, std::int64_t columns) {
+    return Tensor(nullptr, dtype, {rows, columns});
+  };
+  const auto& [rows, columns, inner, c_stride, transpose_b, sums_in_main, bias, accumulates] =
+      kernel;
+  Gemm gemm{.a = sums_in_main ? matrix(type, inner, rows) : matrix(type, rows, inner),
+            .b = transpose_b ? matrix(type, columns, inner) : matrix(type, inner, columns),
+            .c = matrix(sums_in_main ? DType::kF32 : type, rows, columns),
+            .transpose_a = sums_in_main,
+            .transpose_b = transpose_b,
+            .write = accumulates ? Write::kAccumulate : Write::kOverwrite};
+  gemm.c.strides[0] = c_stride;
+  if (bias) {
+    gemm.bias = Tensor(nullptr, type, {columns});
   }
-  throw InternalError("oneDNN " + onednn_version() + ", memory of gemm [" +
-                      std::to_string(kernel.rows) + ", " + std::to_string(kernel.columns) +
-                      "] over " + std::to_string(kernel.inner) + ": " + why);
+  return gemm;
 }
 
 double packed_bytes(const Kernel& kernel, DType type, int threads) {
@@ -145,7 +133,7 @@ Footprint footprint(std::span<const ProductSize> products, DType storage, int th
   std::size_t process = 0;
   double packed = 0.0, scratchpad = 0.0, code = 0.0;
   for (const Kernel& kernel : kernels) {
-    const auto primitive = primitive_of(kernel, type, engine);
+    const auto primitive = make_matmul(gemm_of(kernel, type), engine);
     scratchpad = std::max(scratchpad, static_cast<double>(scratchpad_bytes(primitive, threads)));
     if (std::string_view(primitive.impl_info_str()).starts_with("brg")) {
       code += kTiled[type == DType::kBF16 ? 1 : 0][std::min<std::size_t>(kernel.odd_sizes(), 2)];

@@ -1,27 +1,12 @@
 #include "core/cpu/matmul.h"
 
 #include <algorithm>
-#include <string>
 
 #include "core/cpu/converted_blocks.h"
 #include "core/cpu/kernels.h"
 
 namespace tandem::cpu {
 namespace {
-
-/// op(matrix): a transposition is only a swap of dimensions and strides. The unit stride of a
-/// matrix of one column is spelled out, whatever the tensor says.
-dnnl::memory::desc description(const Tensor& matrix, bool transpose) {
-  const std::int64_t stride = std::max(matrix.strides[0], matrix.dim(1));
-  dnnl::memory::dims dims{matrix.dim(0), matrix.dim(1)}, strides{stride, 1};
-  if (transpose) {
-    std::swap(dims[0], dims[1]);
-    std::swap(strides[0], strides[1]);
-  }
-  return {dims, onednn_type(matrix.dtype), strides};
-}
-
-std::int64_t inner(const Gemm& args) { return args.a.dim(args.transpose_a ? 0 : 1); }
 
 /// What is left where there is nothing to multiply: zeros or the old c, and the bias.
 void empty_contraction(const Gemm& args, int threads) {
@@ -48,7 +33,7 @@ void Matmul::run(const Gemm& args) {
   if (args.c.numel() == 0) {
     return;
   }
-  if (inner(args) == 0) {  // oneDNN 2.6 divides by zero
+  if (args.inner() == 0) {  // oneDNN 2.6 divides by zero
     return empty_contraction(args, threads_);
   }
   try {
@@ -61,13 +46,12 @@ void Matmul::run(const Gemm& args) {
       multiply_converted(args);
     }
   } catch (const dnnl::error& error) {
-    throw InternalError("oneDNN " + onednn_version() + ", gemm " + args.c.shape.to_string() +
-                        " over " + std::to_string(inner(args)) + ": " + error.what());
+    throw matmul_error(args, error.what());
   }
 }
 
 Matmul::Plan& Matmul::plan(const Gemm& args) {
-  const Key key{.sizes_and_strides = {args.c.dim(0), args.c.dim(1), inner(args), args.a.strides[0],
+  const Key key{.sizes_and_strides = {args.c.dim(0), args.c.dim(1), args.inner(), args.a.strides[0],
                                       args.b.strides[0], args.c.strides[0]},
                 .input = args.a.dtype,
                 .output = args.c.dtype,
@@ -78,31 +62,24 @@ Matmul::Plan& Matmul::plan(const Gemm& args) {
   if (const auto found = plans_.find(key); found != plans_.end()) {
     return found->second;
   }
-  MatmulDescription wanted{.a = description(args.a, args.transpose_a),
-                           .b = description(args.b, args.transpose_b),
-                           .c = description(args.c, false),
-                           .bias = std::nullopt,
-                           .accumulate = key.accumulate};
-  if (key.bias) {
-    wanted.bias = description(args.bias.reshape({1, args.c.dim(1)}), false);
-  }
-  const auto primitive = make_matmul(wanted, engine_);
-  ensure(primitive.has_value(), "oneDNN has no kernel for this matrix product");
-
-  Plan made{.primitive = dnnl::matmul(*primitive),
-            .a = {wanted.a, engine_, DNNL_MEMORY_NONE},
-            .b = {wanted.b, engine_, DNNL_MEMORY_NONE},
-            .c = {wanted.c, engine_, DNNL_MEMORY_NONE},
+  const dnnl::matmul::primitive_desc primitive = make_matmul(args, engine_);
+  const auto memory = [&](const dnnl::memory::desc& described) {
+    return dnnl::memory(described, engine_, DNNL_MEMORY_NONE);
+  };
+  Plan made{.primitive = dnnl::matmul(primitive),
+            .a = memory(primitive.src_desc()),
+            .b = memory(primitive.weights_desc()),
+            .c = memory(primitive.dst_desc()),
             .bias = {},
-            .scratchpad = {primitive->scratchpad_desc(), engine_, DNNL_MEMORY_NONE},
+            .scratchpad = memory(primitive.scratchpad_desc()),
             .arguments = {},
-            .scratchpad_bytes = scratchpad_bytes(*primitive, threads_)};
+            .scratchpad_bytes = scratchpad_bytes(primitive, threads_)};
   made.arguments = {{DNNL_ARG_SRC, made.a},
                     {DNNL_ARG_WEIGHTS, made.b},
                     {DNNL_ARG_DST, made.c},
                     {DNNL_ARG_SCRATCHPAD, made.scratchpad}};
-  if (wanted.bias) {
-    made.bias = dnnl::memory(*wanted.bias, engine_, DNNL_MEMORY_NONE);
+  if (key.bias) {
+    made.bias = memory(primitive.bias_desc());
     made.arguments.emplace(DNNL_ARG_BIAS, made.bias);
   }
   return plans_.emplace(key, std::move(made)).first->second;
@@ -122,7 +99,7 @@ void Matmul::multiply(const Gemm& args) {
 }
 
 void Matmul::multiply_converted(const Gemm& args) {
-  const std::int64_t m = args.c.dim(0), n = args.c.dim(1), k = inner(args);
+  const std::int64_t m = args.c.dim(0), n = args.c.dim(1), k = args.inner();
   const bool convert_c = args.c.dtype != DType::kF32;
   const ConvertedBlocks blocks(n, k, convert_c);
   const std::int64_t columns = blocks.columns, depth = blocks.depth;

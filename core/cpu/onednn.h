@@ -4,10 +4,10 @@
 #include <dnnl.hpp>
 
 #include <cstddef>
-#include <optional>
 #include <string>
 
-#include "core/dtype.h"
+#include "core/device.h"
+#include "core/error.h"
 
 namespace tandem::cpu {
 
@@ -26,20 +26,14 @@ class ThreadCount {
   int dynamic_;
 };
 
-/// fp32 or bf16; fp16 is converted before oneDNN sees it.
-dnnl::memory::data_type onednn_type(DType type);
+/// How oneDNN computes a product of fp32 or bf16 matrices, with a scratchpad of ours. Their memory
+/// is not read, and may be none. To be called under the ThreadCount that it will run with. Throws
+/// InternalError, worded by matmul_error, where this library refuses it on this CPU or would run
+/// its slow reference code.
+dnnl::matmul::primitive_desc make_matmul(const Gemm& args, const dnnl::engine& engine);
 
-/// c = a b [+ bias] [+ c] as oneDNN sees it: plain or transposed 2-d memory.
-struct MatmulDescription {
-  dnnl::memory::desc a, b, c;
-  std::optional<dnnl::memory::desc> bias;  ///< [1, n]
-  bool accumulate = false;                 ///< a sum post-op
-};
-
-/// With user scratchpad; empty if this library refuses it on this CPU, or would run its slow
-/// reference code.
-std::optional<dnnl::matmul::primitive_desc> make_matmul(const MatmulDescription& description,
-                                                        const dnnl::engine& engine);
+/// "oneDNN 2.6.3 (avx2), gemm [2048, 512] over 384: why"
+InternalError matmul_error(const Gemm& args, const std::string& why);
 
 /// Bytes of scratchpad to have ready for a product on a device of `threads` threads: none where it
 /// needs none, and else at least 2 MiB for each of the first eight. What kernels of AVX-512 ask for

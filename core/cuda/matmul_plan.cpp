@@ -30,7 +30,7 @@ MatmulCall describe_plain(const Gemm& args, const MatmulSettings& settings) {
   MatmulDescription& d = matmul.description;
   d.m = args.c.dim(1);
   d.n = args.c.dim(0);
-  d.k = args.a.dim(args.transpose_a ? 0 : 1);
+  d.k = args.inner();
   // op(c^T) = op(b)^T op(a)^T, and a row-major matrix read by column is its transpose already.
   d.transpose_a = args.transpose_b;
   d.transpose_b = args.transpose_a;

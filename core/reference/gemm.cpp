@@ -30,7 +30,7 @@ void unpack(const Tensor& matrix, bool transpose, std::int64_t rows, std::int64_
 
 void gemm(const Gemm& args, int threads, HostScratch& scratch) {
   const std::int64_t m = args.c.dim(0), n = args.c.dim(1);
-  const std::int64_t k = args.a.dim(args.transpose_a ? 0 : 1);
+  const std::int64_t k = args.inner();
   double* a = scratch.reserve<double>(static_cast<std::size_t>(m * k + k * n));
   double* b = a + m * k;
   unpack(args.a, args.transpose_a, m, k, a, threads);
