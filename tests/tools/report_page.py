@@ -145,6 +145,13 @@ def main():
         assert "no times are predicted" not in page.text
         # One that is named and is not there is not left out in silence.
         assert "here.yml" in report(program, root / "a", "--hardware", root / "here.yml", code=2).stderr
+        assert "made up" in read(root / "a" / "report.html").text, "an error took the older page"
+        # A rank without peers has times too.
+        write_run(root / "alone", 30)
+        traffic = json.loads((root / "alone" / "traffic.json").read_text())
+        (root / "alone" / "traffic.json").write_text(json.dumps(traffic | {"labels": []}))
+        report(program, root / "alone", "--hardware", root / "here.yaml")
+        assert "Milliseconds of a step of rank 0" in read(root / "alone" / "report.html").text
 
         # What cannot be read of a run costs its own section, not the page.
         def without_times(run):

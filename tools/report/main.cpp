@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "tools/report/page.h"
@@ -38,9 +40,10 @@ void make_report(const CommandLine& line) {
     runs.push_back(report::read_run(directory));
   }
   report::tell_apart(runs);
+  const std::string page = report::page(runs, line.hardware);  // an older page outlives its errors
   const fs::path file = output(line);
   std::ofstream out(file, std::ios::binary);
-  out << report::page(runs, line.hardware);
+  out << page;
   if (!out.flush()) {
     throw ConfigError(
         fmt::format("{}: cannot be written. Name another file with -o.", file.string()));

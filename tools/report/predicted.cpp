@@ -42,7 +42,7 @@ Predicted predicted_of(const RunData& run, const Config& config, const std::stri
     const auto category = static_cast<MemoryCategory>(c);
     predicted.memory.emplace_back(name_of(category), static_cast<double>(arena.bytes(category)));
   }
-  if (!run.traffic.lines.empty()) {
+  if (run.traffic.first_step > 0) {
     add(predicted.traffic, run_traffic(config, layout, precision, state.store,
                                        run.traffic.last_step - run.traffic.first_step + 1,
                                        {run.traffic.micro_batches, run.traffic.rows}));

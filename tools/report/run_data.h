@@ -28,10 +28,10 @@ struct PhaseTotal {
 };
 
 struct TrafficTotals {
-  std::int64_t first_step = 0, last_step = 0;
-  std::int64_t micro_batches = 0, rows = 0;  ///< of rank 0 in these steps
-  std::vector<TrafficLine> lines;            ///< empty where there is no file
-  std::vector<PhaseTotal> phases;            ///< parents before children
+  std::int64_t first_step = 0, last_step = 0;  ///< 0 where there is no file
+  std::int64_t micro_batches = 0, rows = 0;    ///< of rank 0 in these steps
+  std::vector<TrafficLine> lines;              ///< one rank has none
+  std::vector<PhaseTotal> phases;              ///< parents before children
 
   double steps() const { return static_cast<double>(last_step - first_step + 1); }
 };

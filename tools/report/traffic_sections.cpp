@@ -147,7 +147,7 @@ Section predicted_section(const std::vector<RunData>& runs, const std::string& h
   };
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const RunData& run = runs[i];
-    if (run.config_text.empty() || (run.memory.empty() && run.traffic.lines.empty())) {
+    if (run.config_text.empty() || (run.memory.empty() && run.traffic.first_step == 0)) {
       continue;
     }
     std::optional<Config> config;
