@@ -150,7 +150,10 @@ TEST(Series, SpreadsItsPlacesFromFirstToLast) {
 
 TEST(Series, FindsQuantilesOfWhatIsThere) {
   EXPECT_EQ(median(std::vector<double>{3, kNaN, 1, 2}), 2);
+  EXPECT_EQ(median(std::vector<double>{4, 1, kNaN, 3, 2}), 2.5);
   EXPECT_TRUE(std::isnan(median(std::vector<double>{kNaN})));
+  EXPECT_DOUBLE_EQ(quantile(std::vector<double>{10, 0, 30, 20}, 0.9), 27);
+  EXPECT_EQ(quantile(std::vector<double>{2, 1, 3}, 1.0), 3);
   EXPECT_EQ(last_value(std::vector<double>{3, 4, kNaN}), 4);
 }
 

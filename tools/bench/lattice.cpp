@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/statistics.h"
+
 namespace tandem {
 
 namespace {
@@ -161,12 +163,8 @@ void Lattice::round(bool with_large) {
 LatticeRates Lattice::rates() const {
   LatticeRates medians;
   for (std::size_t kind = 0; kind < kMatmulKinds; ++kind) {
-    for (std::vector<double> rates : rounds_[kind]) {
-      std::sort(rates.begin(), rates.end());
-      const std::size_t middle = rates.size() / 2;
-      medians[kind].push_back(rates.empty()           ? 0.0
-                              : rates.size() % 2 == 1 ? rates[middle]
-                                                      : (rates[middle - 1] + rates[middle]) / 2.0);
+    for (const std::vector<double>& rates : rounds_[kind]) {
+      medians[kind].push_back(rates.empty() ? 0.0 : median(rates));
     }
   }
   return medians;

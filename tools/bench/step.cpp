@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/statistics.h"
 #include "train/agree.h"
 #include "train/roof.h"
 #include "train/state.h"
@@ -13,12 +14,6 @@
 namespace tandem {
 
 namespace {
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// The matmuls of one block as this rank runs them: y = x W^T, dx = dy W, dW = dy^T x, for both
 /// linear layers.

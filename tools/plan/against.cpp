@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <utility>
 
 #include "core/error.h"
+#include "core/statistics.h"
 #include "train/data/source.h"
 #include "train/plan/predict.h"
 #include "train/state.h"
@@ -95,11 +95,6 @@ struct Measured {
   double tokens = 0.0;
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 /// Medians over the steps behind `first`, which builds primitives and touches memory.
 Measured read_metrics(const fs::path& directory, std::int64_t first) {
   const fs::path file = directory / "metrics.jsonl";
@@ -119,7 +114,9 @@ Measured read_metrics(const fs::path& directory, std::int64_t first) {
   }
   if (steps.empty()) {
     throw DataError(
-        fmt::format("{} has no step behind the first, which is never as fast", file.string()));
+        fmt::format("{} has no step behind the first, which is never as fast: the run began, or "
+                    "went on, with step {}",
+                    file.string(), first));
   }
   return {median(steps), median(exposed), median(tokens)};
 }

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
+
+#include "core/statistics.h"
 
 namespace tandem::report {
 
@@ -85,10 +88,7 @@ double quantile(std::span<const double> values, double fraction) {
   if (finite.empty()) {
     return kNaN;
   }
-  const auto place =
-      static_cast<std::ptrdiff_t>(std::llround(fraction * static_cast<double>(finite.size() - 1)));
-  std::nth_element(finite.begin(), finite.begin() + place, finite.end());
-  return finite[static_cast<std::size_t>(place)];
+  return tandem::quantile(std::move(finite), fraction);
 }
 
 double median(std::span<const double> values) { return quantile(values, 0.5); }
