@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 
@@ -76,8 +77,13 @@ void Console::step(const StepResult& step, const StepSpeed& speed) {
   if (!visible_) {
     return;
   }
-  ++steps_seen_;
-  seconds_ += step.seconds;
+  const auto now = std::chrono::steady_clock::now();
+  if (steps_seen_++ == 0) {
+    started_ = now - std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                         std::chrono::duration<double>(step.seconds));
+  }
+  left_ = std::chrono::duration<double>(now - started_).count() / static_cast<double>(steps_seen_) *
+          static_cast<double>(last_step_ - step.step);
   line_seconds_ += step.seconds;
   tokens_ += static_cast<double>(step.tokens);
   const bool due = step.step % every_ == 0 || step.step == 1 || step.step == last_step_;
@@ -89,14 +95,12 @@ void Console::step(const StepResult& step, const StepSpeed& speed) {
             ? fmt::format("overflow at loss scale {:g}, which is halved", step.loss_scale)
             : "loss or gradient norm is not finite"));
   } else if (due) {
-    const double per_step = seconds_ / static_cast<double>(steps_seen_);
     line(fmt::format(
         "step {:>6}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>7} tokens/s  {:>3.0f} % of "
         "roof  {} left",
         step.step, last_step_, step.loss, step.grad_norm, step.lr,
         short_number(line_seconds_ > 0.0 ? tokens_ / line_seconds_ : 0.0),
-        100.0 * speed.roof_fraction,
-        duration_text(per_step * static_cast<double>(last_step_ - step.step))));
+        100.0 * speed.roof_fraction, duration_text(left_)));
   }
   if (due) {
     tokens_ = 0.0;
@@ -133,10 +137,8 @@ void Console::draw_bar(std::int64_t step) {
   }
   constexpr std::int64_t kWidth = 40;
   const std::int64_t filled = kWidth * step / last_step_;
-  const double left =
-      seconds_ / static_cast<double>(steps_seen_) * static_cast<double>(last_step_ - step);
   fmt::print("\r\x1b[K[{:=<{}}>{:{}}] {}/{}  {} left", "", filled, "", kWidth - filled, step,
-             last_step_, duration_text(left));
+             last_step_, duration_text(left_));
   std::fflush(stdout);
   bar_drawn_ = true;
 }

@@ -2,6 +2,7 @@
 // where stdout is a terminal, and the lines that sum a run up.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -31,8 +32,9 @@ class Console {
   std::int64_t last_step_;
   std::int64_t every_;
   std::int64_t steps_seen_ = 0;
-  double seconds_ = 0.0;  ///< of the steps seen
-  double tokens_ = 0.0;   ///< since the last line
+  std::chrono::steady_clock::time_point started_;  ///< the first step that was seen
+  double left_ = 0.0;    ///< seconds, at the rate so far, evaluations and checkpoints included
+  double tokens_ = 0.0;  ///< since the last line
   double line_seconds_ = 0.0;
 };
 

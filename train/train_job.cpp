@@ -275,6 +275,7 @@ class Run {
 
   int steps(Trainer& trainer, const TrainState& state, CheckpointSaver& saver,
             RunWarnings& warnings) {
+    started_ = std::chrono::steady_clock::now();
     while (trainer.steps() < config_.train.steps) {
       const Capture capture(session_, trace_ ? &*trace_ : nullptr, config_.profile.steps,
                             trainer.steps() + 1);
@@ -359,12 +360,16 @@ class Run {
     const double seconds = std::max(trained_seconds_, 1e-9);
     const double tokens_per_s = static_cast<double>(trained_tokens_) / seconds;
     const double flops = tokens_per_s * speed_->flops_per_token();
+    const std::chrono::duration<double> all = std::chrono::steady_clock::now() - started_;
+    const bool beside = all.count() > std::max(1.1 * seconds, seconds + 1.0);
     console_.line("");
     console_.line(fmt::format(
-        "trained {} ({} parameters, tp {} x dp {}) for {} step{} on {} tokens in {}{}",
+        "trained {} ({} parameters, tp {} x dp {}) for {} step{} on {} tokens in {}{}{}",
         config_.name, short_number(parameters_), rank_.layout.tp, rank_.layout.dp, trained_steps_,
         trained_steps_ == 1 ? "" : "s", short_number(static_cast<double>(trained_tokens_)),
         duration_text(seconds),
+        beside ? fmt::format(" ({} with evaluations and checkpoints)", duration_text(all.count()))
+               : "",
         trained_steps_ == trainer.steps() ? "" : fmt::format(", {} in all", trainer.steps())));
     console_.line(fmt::format("speed   {} tokens/s, {:.0f} GFLOP/s, {:.0f} % of the matmul roof",
                               short_number(tokens_per_s), flops / 1e9,
@@ -417,7 +422,8 @@ class Run {
   std::optional<RunSpeed> speed_;  ///< from the constructor on
   // Of this run alone, if it went on from a checkpoint.
   std::int64_t trained_steps_ = 0;
-  double trained_seconds_ = 0.0;
+  std::chrono::steady_clock::time_point started_;
+  double trained_seconds_ = 0.0;  ///< of steps alone
   std::int64_t trained_tokens_ = 0;
   StepRows trained_rows_ = {.micro_batches = 0};
   std::optional<double> last_loss_;  ///< of the last step that was not skipped
