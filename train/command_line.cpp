@@ -117,6 +117,13 @@ CommandLine parse_command_line(const ProgramDescription& program, int argc,
     throw HelpRequested{app.help()};
   } catch (const CLI::CallForVersion&) {
     throw HelpRequested{app.version() + "\n"};
+  } catch (const CLI::ExtrasError&) {  // its own words are in reverse
+    const std::vector<std::string> unknown = app.remaining();
+    std::string words;
+    for (const std::string& word : unknown) {
+      words += " " + word;
+    }
+    throw ConfigError("not expected:" + words + "\nSee " + program.name + " --help.");
   } catch (const CLI::ParseError& problem) {
     throw ConfigError(std::string(problem.what()) + "\nSee " + program.name + " --help.");
   }

@@ -261,7 +261,11 @@ int launch_alone(const ProgramDescription& program, int argc, const char* const*
       throw ConfigError("--against " + line.against +
                         ": is not a run directory: it has no config.yaml");
     }
-    return run(line, load_config({.file = file, .overrides = line.overrides}));
+    const int code = run(line, load_config({.file = file, .overrides = line.overrides}));
+    if (!std::cout.flush()) {
+      throw ConfigError("stdout cannot be written: the disk may be full. Name a file with --json");
+    }
+    return code;
   } catch (const HelpRequested& help) {
     std::cout << help.text;
     return 0;

@@ -496,6 +496,25 @@ TEST_F(PlanProgram, RefusesWhatItCannotReadInWords) {
   outcome = plan({"--hardware", "hardware.yaml", "--world", "61"});
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("no layout of 61 ranks is possible"));
+  outcome = plan({"--worl", "3"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("not expected: --worl 3\n"));
+}
+
+TEST_F(PlanProgram, SaysThatNothingFits) {
+  folder_.write("tiny.yaml",
+                std::regex_replace(text_, std::regex("memory_gib: .*"), "memory_gib: 1.0e-4"));
+  const Outcome outcome = plan({"--hardware", "tiny.yaml"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("none of these layouts fits: try more ranks"));
+}
+
+TEST_F(PlanProgram, FailsWhereItsTableIsLost) {
+  const std::string command =
+      std::string(TANDEM_PLAN) + " --config small.yaml --hardware hardware.yaml > /dev/full";
+  const Outcome outcome = run({"/bin/sh", "-c", command}, folder_);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("stdout cannot be written"));
 }
 
 }  // namespace

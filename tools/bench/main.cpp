@@ -306,8 +306,9 @@ int main(int argc, char** argv) {
            {.name = "bench",
             .purpose = "Measures this machine: `step` times a training step and holds it "
                        "against the matmul roof of the same process; `gemm` measures the roofs "
-                       "alone; `collectives` the groups of the layout, by size; `hardware` all "
-                       "that `plan` needs to know of this machine.",
+                       "alone; `collectives` the groups of the layout, by size. These need a "
+                       "--config; `hardware` does not: it measures all that `plan` needs to know "
+                       "of this machine.",
             .examples = {"build/bench hardware                (once, on an idle machine)",
                          "mpirun -np 4 build/bench collectives --config ffn_tp2_dp2"},
             .has_json = true,

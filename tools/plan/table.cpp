@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <fstream>
 
 #include "train/console.h"
@@ -93,8 +94,8 @@ Json layout_json(const Prediction& p, const Hardware& hardware, bool with_labels
 std::string plan_table(const std::vector<Prediction>& plan, const Hardware& hardware,
                        const SampledRows& sampled, std::size_t most) {
   const Config& config = plan.front().config;
-  std::string text = fmt::format("tandem plan: {} on {} ranks of {}\n", config.name, config.world(),
-                                 hardware.name);
+  std::string text = fmt::format("tandem plan: {} on {} rank{} of {}\n", config.name,
+                                 config.world(), config.world() == 1 ? "" : "s", hardware.name);
   text += fmt::format("  model   {} FLOPs a step, {} tokens; rows {}\n",
                       short_number(plan.front().flops), short_number(plan.front().tokens),
                       sampled.note());
@@ -119,6 +120,9 @@ std::string plan_table(const std::vector<Prediction>& plan, const Hardware& hard
                           mfu > 0.0 ? fmt::format("{:.1f} %", 100.0 * mfu) : "-");
     }
     text += p.why.empty() ? "\n" : "  " + p.why + "\n";
+  }
+  if (std::none_of(plan.begin(), plan.end(), [](const Prediction& p) { return p.fits; })) {
+    text += "  none of these layouts fits: try more ranks, --world N\n";
   }
   return text;
 }

@@ -207,7 +207,7 @@ fs::path find_file(const std::string& name) {
     if (!fs::is_regular_file(measured)) {
       throw ConfigError(
           "this machine was not measured yet: run build/bench hardware once (a minute), or name "
-          "another with --hardware h100");
+          "another to build/plan: --hardware h100");
     }
     return measured;
   }

@@ -21,7 +21,10 @@ std::string text(const ParallelConfig& parallel) {
 
 /// The largest part of the time that `loser` takes longer than `best`, in words.
 std::string reason(const Prediction& loser, const Prediction& best) {
-  const auto ms = [](double seconds) { return fmt::format("{:.3g} ms", seconds * 1e3); };
+  const auto ms = [](double seconds) {
+    return seconds < 1.0 ? fmt::format("{:.3g} ms", seconds * 1e3)
+                         : fmt::format("{:.0f} ms", seconds * 1e3);
+  };
   const double compute = loser.time.compute - best.time.compute;
   const double tp = loser.time.exposed_tp - best.time.exposed_tp;
   const double dp = loser.time.exposed_dp - best.time.exposed_dp;
