@@ -34,6 +34,13 @@ std::string duration_text(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
 }
 
+std::string duration_text(double of_steps, double of_run) {
+  const bool longer = of_run > std::max(1.1 * of_steps, of_steps + 1.0);
+  return duration_text(of_steps) +
+         (longer ? fmt::format(" ({} with evaluations and checkpoints)", duration_text(of_run))
+                 : "");
+}
+
 namespace {
 
 /// Whether somebody watches stdout. Open MPI gives rank 0 a terminal of its own even where mpirun's

@@ -42,5 +42,8 @@ class Console {
 std::string short_number(double value);
 /// "1 min 05 s"
 std::string duration_text(double seconds);
+/// "3 s (39 s with evaluations and checkpoints)": of steps alone, and of a run if it took longer by
+/// more than a second and a tenth.
+std::string duration_text(double of_steps, double of_run);
 
 }  // namespace tandem

@@ -361,15 +361,12 @@ class Run {
     const double tokens_per_s = static_cast<double>(trained_tokens_) / seconds;
     const double flops = tokens_per_s * speed_->flops_per_token();
     const std::chrono::duration<double> all = std::chrono::steady_clock::now() - started_;
-    const bool beside = all.count() > std::max(1.1 * seconds, seconds + 1.0);
     console_.line("");
     console_.line(fmt::format(
-        "trained {} ({} parameters, tp {} x dp {}) for {} step{} on {} tokens in {}{}{}",
+        "trained {} ({} parameters, tp {} x dp {}) for {} step{} on {} tokens in {}{}",
         config_.name, short_number(parameters_), rank_.layout.tp, rank_.layout.dp, trained_steps_,
         trained_steps_ == 1 ? "" : "s", short_number(static_cast<double>(trained_tokens_)),
-        duration_text(seconds),
-        beside ? fmt::format(" ({} with evaluations and checkpoints)", duration_text(all.count()))
-               : "",
+        duration_text(seconds, all.count()),
         trained_steps_ == trainer.steps() ? "" : fmt::format(", {} in all", trainer.steps())));
     console_.line(fmt::format("speed   {} tokens/s, {:.0f} GFLOP/s, {:.0f} % of the matmul roof",
                               short_number(tokens_per_s), flops / 1e9,
